@@ -1,0 +1,1 @@
+//! Stops a rank whose MPI library came up without the Gambeson provider.

@@ -1,0 +1,3 @@
+//! The `gambeson` command line.
+
+fn main() {}
