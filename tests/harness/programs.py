@@ -1,0 +1,32 @@
+"""The programs under tests/programs: Python as it is, C and Fortran compiled once per compiler and content."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Programs:
+    source: Path
+    build: Path
+
+    def path(self, name: str) -> Path:
+        return self.source / name
+
+    def compile(self, compiler: str, name: str, *flags: str) -> Path:
+        """The compiled `name`; compiled again only when the source, the compiler or the flags changed."""
+        source = self.path(name)
+        key = hashlib.sha256(source.read_bytes() + "\0".join([compiler, *flags]).encode()).hexdigest()[:16]
+        program = self.build / f"{source.stem}-{key}"
+        if not program.exists():
+            self.build.mkdir(parents=True, exist_ok=True)
+            # Compiled beside and renamed, so that an interrupted compiler leaves no half program.
+            unfinished = program.with_suffix(".new")
+            command = [compiler, "-O2", "-g", str(source), "-o", str(unfinished), *flags]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=self.build)
+            assert done.returncode == 0, f"$ {' '.join(command)}\n{done.stdout}{done.stderr}"
+            unfinished.rename(program)
+        return program
