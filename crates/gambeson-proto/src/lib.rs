@@ -1,1 +1,20 @@
 //! Sans-IO core of Gambeson: bytes, time and randomness come in from outside.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`suite`], [`aead`] | what a policy may choose; AES-GCM with its key inline |
+//! | [`identity`] | an endpoint's key, and the card that is its address |
+//! | [`key_schedule`], [`session`], [`key_cache`] | keys of job, pair and epoch; sequences; expanded keys |
+//! | [`record`] | the one unit on the wire |
+//! | [`matching`] | receives and messages find each other |
+#![deny(unsafe_code)]
+
+pub mod aead;
+pub mod identity;
+pub mod key_cache;
+pub mod key_schedule;
+pub mod matching;
+pub mod record;
+pub mod secret;
+pub mod session;
+pub mod suite;
