@@ -6,14 +6,19 @@
 //! | [`identity`] | an endpoint's key, and the card that is its address |
 //! | [`key_schedule`], [`session`], [`key_cache`] | keys of job, pair and epoch; sequences; expanded keys |
 //! | [`record`] | the one unit on the wire |
+//! | [`policy`], [`credential`] | how each pair is protected; what the job's processes share |
+//! | [`ledger`] | the page in which a rank reports |
 //! | [`matching`] | receives and messages find each other |
 #![deny(unsafe_code)]
 
 pub mod aead;
+pub mod credential;
 pub mod identity;
 pub mod key_cache;
 pub mod key_schedule;
+pub mod ledger;
 pub mod matching;
+pub mod policy;
 pub mod record;
 pub mod secret;
 pub mod session;

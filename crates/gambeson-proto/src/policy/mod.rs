@@ -1,0 +1,231 @@
+//! The policy decides how the messages between two processes are protected (rule 8 of the threat model).
+//!
+//! A [`Document`] is a `gambeson.toml` as somebody wrote it. [`resolve`] turns the floor and the
+//! chosen document into one [`Policy`], which has a canonical form: that form travels with the
+//! job's credential, and its hash goes into every key, so that two ends that disagree cannot talk.
+//!
+//! ```text
+//!   /etc/gambeson/gambeson.toml ──parse──┐
+//!                                        ├──resolve──> Policy ──canonical──> credential, hash
+//!   --policy FILE or ./gambeson.toml ────┘               └──decide(a, b)──> Decision
+//! ```
+
+mod canonical;
+mod decide;
+mod document;
+mod error;
+mod resolve;
+
+use std::time::Duration;
+
+use crate::identity::HostIndex;
+use crate::suite::{Protection, Suite};
+
+pub use canonical::CanonicalError;
+pub use decide::{Decision, Place};
+pub use document::Document;
+pub use error::PolicyError;
+pub use resolve::{Chosen, Resolution, SecretFile, resolve};
+
+/// What carries the messages between two processes of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[repr(u8)]
+pub enum IntraHost {
+    /// The MPI library's own shared memory, in clear inside the host.
+    #[default]
+    Mpi = 1,
+    /// The provider, sealed as between hosts.
+    Sealed = 2,
+}
+
+impl IntraHost {
+    /// The word `gambeson.toml` and the command line use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mpi => "mpi",
+            Self::Sealed => "sealed",
+        }
+    }
+
+    /// The variant a word stands for.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Mpi, Self::Sealed].into_iter().find(|variant| variant.name() == name)
+    }
+}
+
+/// A resolved policy: what every process of the job obeys.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    suite: Suite,
+    gap_timeout: Duration,
+    intra_host: IntraHost,
+    /// Sorted, lower case, without duplicates: a host's place here is its [`HostIndex`].
+    hosts: Vec<String>,
+    partitions: Vec<Partition>,
+    /// The strongest answer of all layers holds.
+    layers: Vec<Layer>,
+    /// Where each rule was written, flat over the layers, for people only: neither
+    /// canonical nor hashed, and empty in a policy that came with a credential.
+    origins: Vec<String>,
+}
+
+/// Hosts that share a partition secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    name: String,
+    epoch: u32,
+    /// Sorted.
+    hosts: Vec<HostIndex>,
+}
+
+impl Partition {
+    /// The name the policy gives it, which goes into its key.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which of the partition's successive secrets is in use.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether a host belongs to the partition.
+    pub fn contains(&self, host: HostIndex) -> bool {
+        self.hosts.contains(&host)
+    }
+}
+
+/// One document's answer: the first rule that matches, else its default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Layer {
+    protection: Protection,
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    between: [Selector; 2],
+    protection: Protection,
+}
+
+/// One side of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Selector {
+    Anywhere,
+    Host(HostIndex),
+    Subnet(decide::Subnet),
+    /// Index into the policy's partitions.
+    Partition(u16),
+}
+
+impl Policy {
+    /// Parses and resolves one document that stands alone, without a floor.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, PolicyError> {
+        let document = Document::parse(text, origin)?;
+        Ok(resolve(None, Some(Chosen::Named(&document)))?.policy)
+    }
+
+    /// The cipher suite of the whole job.
+    pub fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    /// How long a gap in a peer's records may stay without progress.
+    pub fn gap_timeout(&self) -> Duration {
+        self.gap_timeout
+    }
+
+    /// What carries the messages inside a host.
+    pub fn intra_host(&self) -> IntraHost {
+        self.intra_host
+    }
+
+    /// The same policy with messages inside a host taken through the provider.
+    pub fn with_sealed_hosts(mut self) -> Self {
+        self.intra_host = IntraHost::Sealed;
+        self
+    }
+
+    /// The partitions; a [`Decision`] names them by their index here.
+    pub fn partitions(&self) -> &[Partition] {
+        &self.partitions
+    }
+
+    /// Which listed host a host's own name stands for, else [`HostIndex::UNLISTED`].
+    ///
+    /// Clusters are divided over whether `gethostname` answers with the domain, so a name
+    /// without one matches the first label of a name with one, unless that is ambiguous.
+    pub fn host_index(&self, hostname: &str) -> HostIndex {
+        let hostname = hostname.trim_end_matches('.').to_ascii_lowercase();
+        if let Ok(position) = self.hosts.binary_search(&hostname) {
+            return index(position);
+        }
+        let first_label = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+        let mut alike = (0..self.hosts.len()).filter(|&position| {
+            let listed = &self.hosts[position];
+            if hostname.contains('.') { *listed == first_label(&hostname) } else { first_label(listed) == hostname }
+        });
+        match (alike.next(), alike.next()) {
+            (Some(position), None) => index(position),
+            _ => HostIndex::UNLISTED,
+        }
+    }
+
+    /// The name the policy lists a host under.
+    pub fn host_name(&self, host: HostIndex) -> Option<&str> {
+        self.hosts.get(usize::from(host.0)).map(String::as_str)
+    }
+
+    /// What a rule says and where it was written, for people.
+    pub fn rule_origin(&self, rule: usize) -> String {
+        match self.origins.get(rule) {
+            Some(origin) => origin.clone(),
+            None => format!("rule {}", rule + 1),
+        }
+    }
+
+    /// Whether any pair of processes may exchange messages that are not private.
+    pub fn weakens(&self) -> bool {
+        self.layers.iter().all(|layer| {
+            layer.protection != Protection::Privacy
+                || layer.rules.iter().any(|rule| rule.protection != Protection::Privacy)
+        })
+    }
+}
+
+impl Default for Policy {
+    /// Everything private, nothing listed: what holds when nobody wrote a file.
+    fn default() -> Self {
+        Self {
+            suite: Suite::Aes256Gcm,
+            gap_timeout: DEFAULT_GAP_TIMEOUT,
+            intra_host: IntraHost::Mpi,
+            hosts: Vec::new(),
+            partitions: Vec::new(),
+            layers: vec![Layer { protection: Protection::Privacy, rules: Vec::new() }],
+            origins: Vec::new(),
+        }
+    }
+}
+
+/// Policies are equal when processes that hold them agree; where rules were written does not count.
+impl PartialEq for Policy {
+    fn eq(&self, other: &Self) -> bool {
+        self.canonical() == other.canonical()
+    }
+}
+
+impl Eq for Policy {}
+
+fn index(position: usize) -> HostIndex {
+    HostIndex(u16::try_from(position).expect("a policy lists at most HOSTS_MAX hosts"))
+}
+
+const DEFAULT_GAP_TIMEOUT: Duration = Duration::from_secs(30);
+/// 0xFFFF means "unlisted".
+const HOSTS_MAX: usize = 0xFFFF;
+const PARTITIONS_MAX: usize = 256;
+const RULES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

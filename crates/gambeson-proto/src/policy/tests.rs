@@ -1,0 +1,263 @@
+use super::*;
+
+fn document(text: &str) -> Document {
+    Document::parse(text, "gambeson.toml").unwrap()
+}
+
+fn place(policy: &Policy, host: &str, address: &str) -> Place {
+    Place { host: policy.host_index(host), address: address.parse().unwrap() }
+}
+
+/// What holds between two hosts written `name@address`.
+fn check(policy: &Policy, a: &str, b: &str) -> Decision {
+    let [a, b] = [a, b].map(|text| {
+        let (host, address) = text.split_once('@').unwrap();
+        place(policy, host, address)
+    });
+    let decision = policy.decide(a, b);
+    assert_eq!(decision, policy.decide(b, a), "decisions are symmetric");
+    let carried = Policy::from_canonical(&policy.canonical()).unwrap();
+    assert_eq!(carried.decide(a, b), decision, "and survive the journey");
+    assert_eq!(carried.hash(), policy.hash());
+    decision
+}
+
+fn protection(policy: &Policy, a: &str, b: &str) -> Protection {
+    check(policy, a, b).protection
+}
+
+fn error(text: &str) -> String {
+    Policy::parse(text, "p.toml").unwrap_err().to_string()
+}
+
+const CLINIC: &str = r#"
+protection = "privacy"
+suite = "aes-128-gcm"
+gap_timeout = "5 s"
+intra_host = "sealed"
+
+[[partition]]
+name = "clinic"
+hosts = ["H2", "h1"]
+epoch = 7
+secret_file = "clinic.secret"
+
+[[rule]]
+between = ["partition:clinic", "10.77.0.0/24"]
+protection = "integrity"
+
+[[rule]]
+between = ["h3", "*"]
+protection = "none"
+"#;
+
+#[test]
+fn nothing_written_means_privacy_everywhere() {
+    let policy = Policy::default();
+    let decision = check(&policy, "a@10.0.0.1", "b@::1");
+    assert_eq!(decision.protection, Protection::Privacy);
+    assert_eq!((decision.partition, decision.rule), (None, None));
+    assert_eq!(policy, Policy::parse("", "empty").unwrap());
+    assert!(!policy.weakens());
+}
+
+#[test]
+fn rules_choose_by_host_subnet_and_partition() {
+    let policy = Policy::parse(CLINIC, "gambeson.toml").unwrap();
+    assert_eq!(policy.suite(), Suite::Aes128Gcm);
+    assert_eq!(policy.gap_timeout(), Duration::from_secs(5));
+    assert_eq!(policy.intra_host(), IntraHost::Sealed);
+    assert!(policy.weakens());
+
+    let members = check(&policy, "h1@10.77.0.1", "h2@10.77.0.2");
+    assert_eq!(members.protection, Protection::Integrity);
+    assert_eq!(members.partition, Some(0));
+    assert_eq!(members.rule, Some(0));
+    assert_eq!(policy.rule_origin(0), "the rule at gambeson.toml:13");
+    assert_eq!(policy.partitions()[0].epoch(), 7);
+
+    // The subnet alone proves no membership.
+    assert_eq!(protection(&policy, "x@10.77.0.1", "y@10.77.0.2"), Protection::Privacy);
+    // First match wins, and the wildcard makes nobody a partition member.
+    assert_eq!(protection(&policy, "h3@10.77.0.3", "h1@10.77.1.1"), Protection::Integrity);
+    let last = check(&policy, "h3@10.78.0.3", "h1@10.77.1.1");
+    assert_eq!((last.protection, last.partition), (Protection::None, None));
+}
+
+#[test]
+fn both_sides_of_a_rule_must_match() {
+    let policy = Policy::parse("[[rule]]\nbetween = [\"h1\", \"h1\"]\nprotection = \"none\"", "p").unwrap();
+    assert_eq!(protection(&policy, "h1@1.1.1.1", "h1@1.1.1.1"), Protection::None);
+    assert_eq!(protection(&policy, "h1@1.1.1.1", "h2@1.1.1.1"), Protection::Privacy);
+}
+
+#[test]
+fn subnets_know_both_families_and_mapped_addresses() {
+    let policy = Policy::parse(
+        "[[rule]]\nbetween = [\"10.0.0.0/9\", \"fd00::/8\"]\nprotection = \"integrity\"\n\
+         [[rule]]\nbetween = [\"0.0.0.0/0\", \"::1\"]\nprotection = \"none\"",
+        "p",
+    )
+    .unwrap();
+    assert_eq!(protection(&policy, "a@10.127.0.1", "b@fd12::9"), Protection::Integrity);
+    assert_eq!(protection(&policy, "a@::ffff:10.1.0.1", "b@fd12::9"), Protection::Integrity);
+    assert_eq!(protection(&policy, "a@10.128.0.1", "b@fd12::9"), Protection::Privacy);
+    assert_eq!(protection(&policy, "a@9.9.9.9", "b@::1"), Protection::None);
+    assert_eq!(protection(&policy, "a@::2", "b@::1"), Protection::Privacy);
+}
+
+#[test]
+fn a_host_is_known_with_and_without_its_domain() {
+    let policy = Policy::parse(
+        "[[rule]]\nbetween = [\"n1\", \"n2.cluster\"]\nprotection = \"none\"\n\
+         [[rule]]\nbetween = [\"n3.east\", \"n3.west\"]\nprotection = \"none\"",
+        "p",
+    )
+    .unwrap();
+    let name = |host: &str| policy.host_name(policy.host_index(host));
+    assert_eq!(name("n1.cluster."), Some("n1"));
+    assert_eq!(name("N2"), Some("n2.cluster"));
+    assert_eq!(name("n2.elsewhere"), None);
+    assert_eq!(name("n3"), None, "an ambiguous name is unlisted");
+    assert_eq!(name("n3.west"), Some("n3.west"));
+}
+
+#[test]
+fn a_floor_can_only_be_raised() {
+    let floor = document(
+        "protection = \"integrity\"\nintra_host = \"sealed\"\ngap_timeout = \"10 s\"\n\
+         [[rule]]\nbetween = [\"open\", \"*\"]\nprotection = \"none\"\n\
+         [[rule]]\nbetween = [\"safe\", \"*\"]\nprotection = \"privacy\"",
+    );
+    let chosen = document(
+        "protection = \"none\"\nsuite = \"aes-128-gcm\"\ngap_timeout = \"1 h\"\nintra_host = \"mpi\"\n\
+         [[rule]]\nbetween = [\"open\", \"x\"]\nprotection = \"privacy\"\n\
+         [[rule]]\nbetween = [\"safe\", \"*\"]\nprotection = \"none\"",
+    );
+    for chosen in [Chosen::Named(&chosen), Chosen::Found(&chosen)] {
+        let Resolution { policy, notes, .. } = resolve(Some(&floor), Some(chosen)).unwrap();
+        assert_eq!(policy.suite(), Suite::Aes256Gcm);
+        assert_eq!(policy.gap_timeout(), Duration::from_secs(10));
+        assert_eq!(policy.intra_host(), IntraHost::Sealed);
+        assert_eq!(protection(&policy, "open@1.1.1.1", "x@1.1.1.1"), Protection::Privacy);
+        assert_eq!(protection(&policy, "open@1.1.1.1", "y@1.1.1.1"), Protection::None);
+        assert_eq!(protection(&policy, "safe@1.1.1.1", "y@1.1.1.1"), Protection::Privacy);
+        assert_eq!(protection(&policy, "a@1.1.1.1", "y@1.1.1.1"), Protection::Integrity);
+        assert_eq!(notes.len(), 5, "{notes:#?}");
+    }
+}
+
+#[test]
+fn an_empty_document_leaves_the_floor_as_it_is() {
+    let floor = document("[[rule]]\nbetween = [\"a\", \"b\"]\nprotection = \"none\"");
+    let empty = document("");
+    let Resolution { policy, notes, .. } = resolve(Some(&floor), Some(Chosen::Found(&empty))).unwrap();
+    assert_eq!(protection(&policy, "a@1.1.1.1", "b@1.1.1.1"), Protection::None);
+    assert!(notes.is_empty());
+}
+
+#[test]
+fn a_planted_document_cannot_weaken_the_default() {
+    let planted = document("protection = \"none\"\nsuite = \"aes-128-gcm\"");
+    let found = resolve(None, Some(Chosen::Found(&planted))).unwrap();
+    assert_eq!(protection(&found.policy, "a@1.1.1.1", "b@1.1.1.1"), Protection::Privacy);
+    assert_eq!(found.policy.suite(), Suite::Aes256Gcm);
+    assert!(found.notes[0].contains("can only strengthen"), "{:?}", found.notes);
+
+    let named = resolve(None, Some(Chosen::Named(&planted))).unwrap();
+    assert_eq!(protection(&named.policy, "a@1.1.1.1", "b@1.1.1.1"), Protection::None);
+}
+
+#[test]
+fn the_hash_sees_every_decision_and_no_spelling() {
+    let base = Policy::parse(CLINIC, "one").unwrap();
+    let respelt = CLINIC.replace("\"H2\", \"h1\"", "\"h1\", \"h2.\"").replace("5 s", "5000ms");
+    assert_eq!(base.hash(), Policy::parse(&respelt, "two").unwrap().hash());
+    for (from, to) in [
+        ("aes-128-gcm", "aes-256-gcm"),
+        ("5 s", "6 s"),
+        ("\"sealed\"", "\"mpi\""),
+        ("epoch = 7", "epoch = 8"),
+        ("\"H2\", ", ""),
+        ("\"clinic\"", "\"Clinic\""),
+        ("/24", "/25"),
+        ("\"none\"", "\"integrity\""),
+    ] {
+        let mut changed = CLINIC.replace(from, to);
+        if to == "\"Clinic\"" {
+            changed = changed.replace("partition:clinic", "partition:Clinic");
+        }
+        let changed = Policy::parse(&changed, "three").unwrap();
+        assert_ne!(base.hash(), changed.hash(), "{from} -> {to}");
+    }
+    assert_ne!(Policy::default().hash(), Policy::default().with_sealed_hosts().hash());
+}
+
+#[test]
+fn canonical_bytes_are_accepted_only_as_encoded() {
+    let bytes = Policy::parse(CLINIC, "p").unwrap().canonical();
+    for length in 0..bytes.len() {
+        assert_eq!(Policy::from_canonical(&bytes[..length]), Err(CanonicalError));
+    }
+    for position in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut altered = bytes.clone();
+            altered[position] ^= 1 << bit;
+            if let Ok(policy) = Policy::from_canonical(&altered) {
+                assert_eq!(policy.canonical(), altered);
+            }
+        }
+    }
+    let longer = [bytes, vec![0]].concat();
+    assert_eq!(Policy::from_canonical(&longer), Err(CanonicalError));
+}
+
+#[test]
+fn errors_name_file_line_and_remedy() {
+    for (text, expected) in [
+        ("\nprotection = \"secret\"", "p.toml:2: protection \"secret\" is unknown; write \"privacy\""),
+        ("suite = \"rc4\"", "p.toml:1: suite \"rc4\" is unknown; write"),
+        ("gap_timeout = \"2 weeks\"", "p.toml:1: gap_timeout \"2 weeks\" is no time"),
+        ("gap_timeout = \"99999999999999999999 s\"", "is no time"),
+        ("intra_host = \"both\"", "p.toml:1: intra_host \"both\" is unknown"),
+        ("\n\nprotectoin = \"none\"", "p.toml:3: unknown field `protectoin`"),
+        ("protection = ", "p.toml:1: "),
+        (
+            "[[rule]]\nbetween = [\"a\"]\nprotection = \"none\"",
+            "p.toml:2: a rule's `between` names two sides, this one names 1",
+        ),
+        ("[[rule]]\nbetween = [\"a\", \"b c\"]\nprotection = \"none\"", "p.toml:2: \"b c\" is no host name"),
+        (
+            "[[rule]]\nbetween = [\"a\", \"10.0.0.1/24\"]\nprotection = \"none\"",
+            "is no subnet; write the network's own address",
+        ),
+        ("[[rule]]\nbetween = [\"a\", \"10.0.0.0/33\"]\nprotection = \"none\"", "is no subnet"),
+        (
+            "[[rule]]\nbetween = [\"a\", \"partition:b\"]\nprotection = \"none\"",
+            "p.toml:1: no partition \"b\" is defined",
+        ),
+        ("[[rule]]\nbetween = [\"a\", \"b\"]", "p.toml:1: missing field `protection`"),
+        (
+            "[[partition]]\nname = \"a/b\"\nhosts = []\nsecret_file = \"f\"",
+            "p.toml:2: partition name \"a/b\" is not usable",
+        ),
+        (
+            "[[partition]]\nname = \"a\"\nhosts = [\"10.0.0.0/8\"]\nsecret_file = \"f\"",
+            "p.toml:3: partition \"a\" lists \"10.0.0.0/8\", but only host names",
+        ),
+        (
+            "[[partition]]\nname = \"a\"\nhosts = []\nsecret_file = \"f\"\n[[partition]]\nname = \"a\"\nhosts = []\nsecret_file = \"f\"",
+            "p.toml:5: partition \"a\" is already defined at p.toml:1",
+        ),
+    ] {
+        let error = error(text);
+        assert!(error.contains(expected), "{text}\n  gives    {error}\n  expected {expected}");
+    }
+}
+
+#[test]
+fn secret_files_keep_their_origin() {
+    let resolution = resolve(None, Some(Chosen::Named(&document(CLINIC)))).unwrap();
+    let [file] = resolution.secret_files.as_slice() else { panic!("one partition, one secret file") };
+    assert_eq!((file.path.as_str(), file.origin.as_str()), ("clinic.secret", "gambeson.toml"));
+}
