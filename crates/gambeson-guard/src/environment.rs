@@ -1,0 +1,32 @@
+//! What `gambeson run` put into the environment must still be there when MPI starts.
+//!
+//! An option of mpiexec, a start-up file or the program itself may have changed it since. The
+//! job directory's file `environment` holds what this MPI needs, a `NAME=VALUE` a line.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::refusal::Refusal;
+
+/// The job directory, in a process of a job.
+pub(crate) fn job() -> Option<PathBuf> {
+    env::var_os("GAMBESON_JOB").filter(|directory| !directory.is_empty()).map(PathBuf::from)
+}
+
+/// Compares the process's environment with what the launcher set.
+pub(crate) fn check(job: &Path) -> Result<(), Refusal> {
+    let file = job.join("environment");
+    let expected = fs::read_to_string(&file).map_err(|error| Refusal::no_job(&file, &error))?;
+    for line in expected.lines() {
+        let Some((name, value)) = line.split_once('=') else {
+            continue;
+        };
+        let found = env::var_os(name);
+        if found != Some(OsString::from(value)) {
+            return Err(Refusal::changed(name, value, found.as_deref()));
+        }
+    }
+    Ok(())
+}
