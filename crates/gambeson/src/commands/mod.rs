@@ -1,0 +1,5 @@
+//! One file per subcommand: its arguments, and what it does.
+
+pub(crate) mod completion;
+pub(crate) mod manual;
+pub(crate) mod policy;

@@ -1,0 +1,162 @@
+//! `gambeson policy check HOST...`: what applies to every pair of hosts, and by which rule.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use gambeson_proto::policy::{Place, Policy};
+use serde_json::json;
+
+use crate::failure::{Failure, STATUSES};
+use crate::policy_files::{self, Loaded};
+
+/// Explains the policy
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Check(Check),
+}
+
+/// Says for every pair of hosts what applies and by which rule
+///
+/// The policy is made of /etc/gambeson/gambeson.toml, which nothing can weaken, and of the file
+/// that --policy names or else of ./gambeson.toml, which can only strengthen. A policy knows these
+/// words, all optional:
+///
+///   protection = "privacy" | "integrity" | "none"   for pairs that no rule matches
+///   suite = "aes-256-gcm" | "aes-128-gcm"
+///   gap_timeout = "30 s"
+///   intra_host = "mpi" | "sealed"
+///   [[partition]]   name, hosts = [...], epoch = 1, secret_file = "..."   32 bytes or 64 hex digits, mode 0600
+///   [[rule]]        between = [SIDE, SIDE], protection = "..."   the first that matches holds
+///
+/// A SIDE is a host, a subnet such as 10.77.0.0/24, "partition:NAME" or "*".
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+struct Check {
+    /// The policy to check
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// A host, and its address if the system cannot look it up
+    #[arg(required = true, value_name = "HOST[=ADDRESS]")]
+    hosts: Vec<String>,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let Action::Check(check) = &arguments.action;
+    let loaded = policy_files::load(check.policy.as_deref())?;
+    let places = check.hosts.iter().map(|host| place(host)).collect::<Result<Vec<_>, _>>()?;
+    let pairs = pairs(&loaded.resolution.policy, &places);
+    if check.json {
+        print_json(&loaded, &pairs);
+    } else {
+        print_text(&loaded, &pairs);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn place(text: &str) -> Result<(String, IpAddr), Failure> {
+    let (host, address) = match text.split_once('=') {
+        Some((host, address)) => {
+            let address = address.parse().map_err(|_| {
+                Failure::usage(format!(
+                    "\"{address}\" in \"{text}\" is no address; write {host}=10.77.0.1 or {host}=fd00::1"
+                ))
+            })?;
+            (host, address)
+        }
+        None => (text, look_up(text)?),
+    };
+    Ok((host.to_owned(), address))
+}
+
+fn look_up(host: &str) -> Result<IpAddr, Failure> {
+    let found = (host, 0).to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    found.map(|address| address.ip()).ok_or_else(|| {
+        Failure::usage(format!(
+            "no address of \"{host}\" is known here, so rules about subnets cannot be judged; write {host}=ADDRESS"
+        ))
+    })
+}
+
+/// What holds between two hosts, in words.
+struct Pair {
+    hosts: [String; 2],
+    protection: &'static str,
+    partition: Option<String>,
+    why: String,
+}
+
+fn pairs(policy: &Policy, places: &[(String, IpAddr)]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for (number, one) in places.iter().enumerate() {
+        for other in &places[number..] {
+            if places.len() > 1 && std::ptr::eq(one, other) {
+                continue;
+            }
+            pairs.push(pair(policy, one, other));
+        }
+    }
+    pairs
+}
+
+fn pair(policy: &Policy, one: &(String, IpAddr), other: &(String, IpAddr)) -> Pair {
+    let place = |(host, address): &(String, IpAddr)| Place { host: policy.host_index(host), address: *address };
+    let decision = policy.decide(place(one), place(other));
+    Pair {
+        hosts: [one.0.clone(), other.0.clone()],
+        protection: decision.protection.name(),
+        partition: decision.partition.map(|partition| policy.partitions()[partition].name().to_owned()),
+        why: decision.rule.map_or_else(|| "the default".to_owned(), |rule| policy.rule_origin(rule)),
+    }
+}
+
+fn print_text(loaded: &Loaded, pairs: &[Pair]) {
+    let policy = &loaded.resolution.policy;
+    let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
+    println!(
+        "policy       {}",
+        if files.is_empty() { "none written: the defaults".to_owned() } else { files.join(", then ") }
+    );
+    println!("suite        {}", policy.suite());
+    println!("gap timeout  {:?}", policy.gap_timeout());
+    println!("inside hosts {}", policy.intra_host().name());
+    for note in &loaded.resolution.notes {
+        println!("note         {note}");
+    }
+    let width = pairs.iter().flat_map(|pair| &pair.hosts).map(String::len).max().unwrap_or(0);
+    println!();
+    for Pair { hosts: [one, other], protection, partition, why } in pairs {
+        let partition =
+            partition.as_ref().map_or_else(String::new, |name| format!(", with the key of partition {name}"));
+        println!("{one:width$}  {other:width$}  {protection:9}  by {why}{partition}");
+    }
+}
+
+fn print_json(loaded: &Loaded, pairs: &[Pair]) {
+    let policy = &loaded.resolution.policy;
+    let pairs: Vec<_> = pairs
+        .iter()
+        .map(|pair| json!({"hosts": pair.hosts, "protection": pair.protection, "partition": pair.partition, "rule": pair.why}))
+        .collect();
+    let hash: String = policy.hash().iter().map(|byte| format!("{byte:02x}")).collect();
+    let report = json!({
+        "files": loaded.files,
+        "hash": hash,
+        "suite": policy.suite().name(),
+        "gap_timeout_ms": u64::try_from(policy.gap_timeout().as_millis()).expect("at most an hour"),
+        "intra_host": policy.intra_host().name(),
+        "notes": loaded.resolution.notes,
+        "pairs": pairs,
+    });
+    println!("{report:#}");
+}

@@ -1,0 +1,71 @@
+//! What ends the command line early: a sentence for people and a status for scripts.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The statuses that are Gambeson's own, as sysexits.h numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Status {
+    /// The command line is wrong.
+    Usage = 64,
+    /// A program or file that is needed is not there.
+    Unavailable = 69,
+    /// The messages would not be protected as the policy says, so the job must not run.
+    Refused = 70,
+    /// The operating system refused something.
+    System = 71,
+    /// The policy cannot be understood.
+    Policy = 78,
+}
+
+/// The table `--help` ends with.
+pub(crate) const STATUSES: &str = "\
+Exit status:
+  of the job  as mpiexec gave it, when the job ran
+  64          the command line is wrong
+  69          mpiexec, or a file Gambeson needs, was not found
+  70          refused: the messages would not be protected as the policy says
+  71          the operating system refused something
+  78          the policy cannot be understood";
+
+impl From<Status> for ExitCode {
+    fn from(status: Status) -> Self {
+        Self::from(status as u8)
+    }
+}
+
+/// Why the command ends; displays as a sentence with cause and remedy.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    sentence: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: Status, sentence: impl Into<String>) -> Self {
+        Self { status, sentence: sentence.into() }
+    }
+
+    pub(crate) fn refused(sentence: impl Into<String>) -> Self {
+        Self::new(Status::Refused, sentence)
+    }
+
+    pub(crate) fn usage(sentence: impl Into<String>) -> Self {
+        Self::new(Status::Usage, sentence)
+    }
+
+    pub(crate) fn unavailable(sentence: impl Into<String>) -> Self {
+        Self::new(Status::Unavailable, sentence)
+    }
+
+    pub(crate) fn system(sentence: impl Into<String>) -> Self {
+        Self::new(Status::System, sentence)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
