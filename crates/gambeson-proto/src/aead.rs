@@ -1,11 +1,21 @@
 //! AES-GCM under a nonce that is made of an IV and a sequence (NIST SP 800-38D; RFC 8446 section
 //! 5.3 makes its nonces the same way), with the expanded key held inline.
 //!
-//! This is the one place of the crate that is unsafe: aws-lc's own safe interface keeps an expanded
-//! key on the heap, one more cache miss per record.
+//! aws-lc's own safe interface keeps an expanded key on the heap, one more cache miss per record.
+//! This wrapper does not, and never uses the variants of AES-GCM that choose or check nonces
+//! themselves: they draw on aws-lc's random number generator, or know nothing of sequences.
+//!
+//! **A context may be moved.** For AES-GCM the state is the key schedule, the hash table and
+//! pointers to static functions, all in the struct: nothing points into it, nothing is on the heap
+//! and nothing is to be freed. aws-lc's own `EVP_AEAD_CTX_copy` copies it byte by byte for that
+//! reason. A move leaves a copy of the key behind, though, so keys are expanded in place.
+//!
+//! **All zero is no context.** That is what a forked child finds on pages that are wiped on fork
+//! (threat-model rule 6), and whatever would use it panics.
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
+use std::fmt;
+use std::mem::zeroed;
 use std::ptr;
 
 use aws_lc_sys::{
@@ -26,35 +36,62 @@ pub type Tag = [u8; TAG_LEN];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unauthentic;
 
-/// An expanded key with its IV.
-///
-/// The AES-GCM state of aws-lc is plain data (key schedule, hash table, a pointer to code), holds
-/// nothing on the heap and no pointer into itself, so a context may be moved and is wiped by
-/// overwriting.
+/// An expanded key with its IV, or none.
+#[repr(C)]
 pub struct Context {
     state: EVP_AEAD_CTX,
     iv: [u8; IV_LEN],
 }
 
-// SAFETY: the state is plain data that nothing changes after `new`; aws-lc documents seal and open
-// on one context from several threads as safe.
+// SAFETY: the state is plain data and belongs to no thread; its pointers go to statics.
 unsafe impl Send for Context {}
-// SAFETY: as above.
+// SAFETY: aws-lc documents seal and open on one context from several threads as safe; they take it
+// by const pointer and keep the state of one operation on the stack.
 unsafe impl Sync for Context {}
 
 impl Context {
+    /// No context: all zero.
+    pub const NONE: Context = Context {
+        // SAFETY: the state is C data (a pointer that may be null, a union of bytes, two integers)
+        // of which all zero is a value, the one that EVP_AEAD_CTX_zero writes.
+        state: unsafe { zeroed() },
+        iv: [0; IV_LEN],
+    };
+
     /// Expands a key of [`Suite::key_len`] bytes.
     pub fn new(suite: Suite, key: &[u8], iv: [u8; IV_LEN]) -> Self {
+        let mut context = Context::NONE;
+        context.install(suite, key, iv);
+        context
+    }
+
+    /// Expands a key of [`Suite::key_len`] bytes in this place; what was here before is wiped.
+    pub fn install(&mut self, suite: Suite, key: &[u8], iv: [u8; IV_LEN]) {
         assert_eq!(key.len(), suite.key_len(), "the key has the suite's length");
-        let mut state = MaybeUninit::<EVP_AEAD_CTX>::zeroed();
+        self.wipe();
         // SAFETY: the algorithm is a static of aws-lc, the key is readable for its length, and the
         // state is ours to write.
         let done = unsafe {
-            EVP_AEAD_CTX_init(state.as_mut_ptr(), algorithm(suite), key.as_ptr(), key.len(), TAG_LEN, ptr::null_mut())
+            EVP_AEAD_CTX_init(&mut self.state, algorithm(suite), key.as_ptr(), key.len(), TAG_LEN, ptr::null_mut())
         };
         assert_eq!(done, 1, "AES-GCM accepts a key of its length");
-        // SAFETY: init returned success, so the state is initialised.
-        Context { state: unsafe { state.assume_init() }, iv }
+        self.iv = iv;
+    }
+
+    /// Whether there is no context here.
+    pub fn is_none(&self) -> bool {
+        self.state.aead.is_null()
+    }
+
+    /// Overwrites key and IV: from here on this is [`Context::NONE`].
+    pub fn wipe(&mut self) {
+        // SAFETY: the region is this struct, all zero is a value of it, and AES-GCM contexts own
+        // nothing that would have to be freed.
+        unsafe { OPENSSL_cleanse(ptr::from_mut(self).cast(), size_of::<Context>()) }
+    }
+
+    fn assert_present(&self) {
+        assert!(!self.is_none(), "there is no session key here: it was wiped, or this is a forked process");
     }
 
     fn nonce(&self, sequence: u64) -> [u8; IV_LEN] {
@@ -115,6 +152,7 @@ impl Context {
     /// # Safety
     /// `plain` is readable and `sealed` writable for `len` bytes; they are the same or apart.
     unsafe fn seal_raw(&self, sequence: u64, ad: &[u8], plain: *const u8, sealed: *mut u8, len: usize) -> Tag {
+        self.assert_present();
         let nonce = self.nonce(sequence);
         let mut tag = [0; TAG_LEN];
         let mut tag_len = 0;
@@ -151,6 +189,7 @@ impl Context {
         plain: *mut u8,
         len: usize,
     ) -> Result<(), Unauthentic> {
+        self.assert_present();
         let nonce = self.nonce(sequence);
         // SAFETY: the caller vouches for `plain` and `sealed`; all else are live slices of ours.
         let done = unsafe {
@@ -178,9 +217,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the state is plain data of this size, and nothing looks at it again.
-        unsafe { OPENSSL_cleanse(ptr::from_mut(&mut self.state).cast(), size_of::<EVP_AEAD_CTX>()) };
-        self.iv = [0; IV_LEN];
+        self.wipe();
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_none() { "Context(none)" } else { "Context(..)" })
     }
 }
 

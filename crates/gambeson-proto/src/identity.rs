@@ -15,12 +15,12 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
-use aws_lc_rs::encoding::{AsBigEndian, Curve25519SeedBin};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 use crate::key_schedule::AdmissionKey;
+use crate::primitives;
+use crate::secret::Secret32;
 
 /// Bytes of a card.
 pub const CARD_LEN: usize = 64;
@@ -33,7 +33,7 @@ const NO_RANK: u32 = 0xff_ffff;
 
 /// The private half of an endpoint's key, and the public half.
 pub struct Identity {
-    private: PrivateKey,
+    private: Secret32,
     /// The public key.
     pub public: PublicKey,
 }
@@ -41,25 +41,22 @@ pub struct Identity {
 impl Identity {
     /// The identity of this seed, which must be random and used for one endpoint only.
     pub fn from_seed(mut seed: [u8; 32]) -> Self {
-        let private = PrivateKey::from_private_key(&X25519, &seed).expect("every 32 bytes are an X25519 private key");
+        let private = Secret32::from_bytes(seed);
         seed.zeroize();
-        let public = private.compute_public_key().expect("X25519 has a public key for every private key");
-        let public = public.as_ref().try_into().expect("an X25519 public key has 32 bytes");
+        let public = primitives::x25519_public(&private);
         Identity { private, public }
     }
 
     /// X25519 with a peer. `None`: the peer's key is of low order, the secret all zero.
-    pub(crate) fn agree(&self, peer: &PublicKey) -> Option<[u8; 32]> {
-        let peer = UnparsedPublicKey::new(&X25519, peer);
-        let secret = agree(&self.private, peer, (), |secret| <[u8; 32]>::try_from(secret).map_err(|_| ()));
-        secret.ok().filter(|secret| !bool::from(secret.ct_eq(&[0; 32])))
+    pub(crate) fn agree(&self, peer: &PublicKey) -> Option<Secret32> {
+        assert!(!self.private.is_wiped(), "a forked process has no endpoint");
+        primitives::x25519(&self.private, peer)
     }
+}
 
-    /// The private key, for known-answer vectors.
-    #[doc(hidden)]
-    pub fn seed_for_vectors(&self) -> [u8; 32] {
-        let seed: Curve25519SeedBin<'_> = self.private.as_be_bytes().expect("an X25519 key has a seed");
-        seed.as_ref().try_into().expect("32 bytes")
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("public", &self.public).finish_non_exhaustive()
     }
 }
 

@@ -5,15 +5,23 @@
 //!            └──> registration key ──> proof in the ledger
 //!            └─┐
 //!  X25519 ─────┼──> pair secret ──> root per direction ──> epoch key and IV (AEAD)
-//!  partition ──┘                                      ├──> epoch key and IV (GMAC)
-//!                                                     └──> connection id
+//!  partition ──┘            │                         └──> epoch key and IV (GMAC)
+//!                           └──> connection id per direction
 //! ```
+//!
+//! Secrets that come from outside go through Extract and Expand, what comes from those through
+//! Expand alone. `info` names the purpose and all that the key shall depend on, every field behind
+//! its length, so that no two derivations have the same input. All epochs' keys follow from the
+//! root, which stays: epochs serve limits and changes of policy, not forward secrecy.
 
-use aws_lc_rs::{hkdf, hmac};
-use zeroize::{Zeroize, Zeroizing};
+use std::fmt;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use zeroize::Zeroizing;
 
 use crate::aead::{Context, IV_LEN};
 use crate::identity::{Identity, PublicKey};
+use crate::primitives::{expand, extract, hmac};
 use crate::secret::Secret32;
 use crate::suite::{Protection, Suite};
 
@@ -46,42 +54,8 @@ impl Label {
     }
 }
 
-/// HKDF info: length-prefixed fields, the label first.
-struct Info(Vec<u8>);
-
-impl Info {
-    fn new(label: Label) -> Self {
-        Info(Vec::with_capacity(256)).field(label.name().as_bytes()).field(&[VERSION])
-    }
-
-    fn field(mut self, bytes: &[u8]) -> Self {
-        let len = u16::try_from(bytes.len()).expect("a field of key schedule info is short");
-        self.0.extend_from_slice(&len.to_be_bytes());
-        self.0.extend_from_slice(bytes);
-        self
-    }
-}
-
-struct Length(usize);
-
-impl hkdf::KeyType for Length {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-fn derive(secret: &[u8], info: &Info, out: &mut [u8]) {
-    expand(&hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(secret), info, out);
-}
-
-fn expand(prk: &hkdf::Prk, info: &Info, out: &mut [u8]) {
-    let info = [info.0.as_slice()];
-    let okm = prk.expand(&info, Length(out.len())).expect("HKDF gives this many bytes");
-    okm.fill(out).expect("the length is the one asked for");
-}
-
 /// What the keys of a job are made of.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct JobKeys {
     /// Names the job; not secret.
     pub job_id: [u8; 16],
@@ -102,28 +76,26 @@ impl JobKeys {
 
     /// The proof that a rank writes into its ledger: it has this job's secret.
     pub fn registration_proof(&self, pid: u64, rank: u64) -> [u8; 32] {
-        let key = self.mac_key(Label::Registration);
-        let mut context = hmac::Context::with_key(&key);
-        context.update(&self.job_id);
-        context.update(&pid.to_le_bytes());
-        context.update(&rank.to_le_bytes());
-        context.sign().as_ref().try_into().expect("HMAC-SHA256 has 32 bytes")
+        let mut claim = [0; 32];
+        claim[..16].copy_from_slice(&self.job_id);
+        claim[16..24].copy_from_slice(&pid.to_le_bytes());
+        claim[24..].copy_from_slice(&rank.to_le_bytes());
+        hmac(&self.mac_key(Label::Registration), &claim)
     }
 
-    fn mac_key(&self, label: Label) -> hmac::Key {
-        let mut key = Zeroizing::new([0; 32]);
-        derive(self.job_secret.as_bytes(), &Info::new(label).field(&self.job_id), &mut *key);
-        hmac::Key::new(hmac::HMAC_SHA256, &*key)
+    fn mac_key(&self, label: Label) -> Secret32 {
+        derive(&self.job_secret, &Info::new(label).field(&self.job_id))
     }
 }
 
 /// The key of the cards' MAC.
-pub struct AdmissionKey(hmac::Key);
+#[derive(Clone, Debug)]
+pub struct AdmissionKey(Secret32);
 
 impl AdmissionKey {
     pub(crate) fn mac(&self, bytes: &[u8]) -> [u8; 8] {
-        let tag = hmac::sign(&self.0, bytes);
-        tag.as_ref()[..8].try_into().expect("HMAC-SHA256 has 32 bytes")
+        assert!(!self.0.is_wiped(), "a forked process has no admission key");
+        *hmac(&self.0, bytes).first_chunk().expect("HMAC-SHA256 has 32 bytes")
     }
 }
 
@@ -132,27 +104,26 @@ impl AdmissionKey {
 pub struct PartitionKey {
     /// Epoch of the partition's secret.
     pub epoch: u32,
-    /// HKDF(partition secret, name, epoch, job id).
+    /// HKDF(partition secret, hash of the name, epoch, job id).
     pub key: Secret32,
 }
 
 impl PartitionKey {
     /// Derives the key of job `job_id` from the partition's secret of an epoch.
     pub fn derive(secret: &Secret32, epoch: u32, name: &str, job_id: &[u8; 16]) -> Self {
-        let info = Info::new(Label::Partition).field(name.as_bytes()).field(&epoch.to_be_bytes()).field(job_id);
-        let mut key = [0; 32];
-        derive(secret.as_bytes(), &info, &mut key);
-        let secret = Secret32::from_bytes(key);
-        key.zeroize();
-        PartitionKey { epoch, key: secret }
+        // A name may be long; its hash is not.
+        let name = digest(&SHA256, name.as_bytes());
+        let info = Info::new(Label::Partition).field(name.as_ref()).field(&epoch.to_be_bytes()).field(job_id);
+        PartitionKey { epoch, key: derive(secret, &info) }
     }
 }
 
-/// The peer's key is of low order, or our own.
+/// The peer's key is of low order, our own, or not in the form that X25519 gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeakKey;
 
 /// The roots of a pair's two directions.
+#[derive(Debug)]
 pub struct PairRoots {
     /// From us to the peer.
     pub send: Root,
@@ -167,29 +138,33 @@ pub fn pair_roots(
     peer: &PublicKey,
     partition: Option<&PartitionKey>,
 ) -> Result<PairRoots, WeakKey> {
-    if *peer == own.public {
+    // Our own key would make one direction of both; no other spelling of it may pass either.
+    if !is_canonical(peer) || *peer == own.public {
         return Err(WeakKey);
     }
-    let shared = Zeroizing::new(own.agree(peer).ok_or(WeakKey)?);
+    let shared = own.agree(peer).ok_or(WeakKey)?;
     let mut material = Zeroizing::new([0; 96]);
-    material[..32].copy_from_slice(&*shared);
+    material[..32].copy_from_slice(shared.as_bytes());
     material[32..64].copy_from_slice(keys.job_secret.as_bytes());
     if let Some(partition) = partition {
         material[64..].copy_from_slice(partition.key.as_bytes());
     }
-    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&*material);
+    let prk = extract(&*material);
     let root = |sender: &PublicKey, receiver: &PublicKey| {
-        let info = Info::new(Label::Direction)
-            .field(&[keys.suite as u8])
-            .field(&keys.job_id)
-            .field(sender)
-            .field(receiver)
-            .field(&partition.map_or(0, |partition| partition.epoch).to_be_bytes())
-            .field(&keys.policy_hash)
-            .field(&[u8::from(partition.is_some())]);
-        let mut secret = Zeroizing::new([0; 32]);
-        expand(&prk, &info, &mut *secret);
-        Root::from_secret(Secret32::from_bytes(*secret))
+        let info = |label| {
+            Info::new(label)
+                .field(&[keys.suite as u8])
+                .field(&keys.job_id)
+                .field(sender)
+                .field(receiver)
+                .field(&partition.map_or(0, |partition| partition.epoch).to_be_bytes())
+                .field(&keys.policy_hash)
+                .field(&[u8::from(partition.is_some())])
+        };
+        let mut id = [0; 8];
+        expand(&prk, info(Label::Connection).bytes(), &mut id);
+        let secret = Secret32::filled(|secret| expand(&prk, info(Label::Direction).bytes(), secret));
+        Root { secret, connection_id: u64::from_le_bytes(id) }
     };
     Ok(PairRoots { send: root(&own.public, peer), receive: root(peer, &own.public) })
 }
@@ -201,12 +176,6 @@ pub struct Root {
 }
 
 impl Root {
-    fn from_secret(secret: Secret32) -> Self {
-        let mut id = [0; 8];
-        derive(secret.as_bytes(), &Info::new(Label::Connection), &mut id);
-        Root { secret, connection_id: u64::from_le_bytes(id) }
-    }
-
     /// Names the direction on the wire; says nothing to who lacks the root.
     pub fn connection_id(&self) -> u64 {
         self.connection_id
@@ -214,14 +183,68 @@ impl Root {
 
     /// Key and IV of an epoch. Integrity has a key of its own (threat-model rule 9).
     pub fn epoch(&self, epoch: u32, suite: Suite, protection: Protection) -> Context {
+        let mut context = Context::NONE;
+        self.install(epoch, suite, protection, &mut context);
+        context
+    }
+
+    /// [`Root::epoch`], expanded in the place where it is used.
+    pub(crate) fn install(&self, epoch: u32, suite: Suite, protection: Protection, context: &mut Context) {
+        assert!(!self.secret.is_wiped(), "a forked process has no sessions");
         let label = match protection {
             Protection::Privacy | Protection::None => Label::Epoch,
             Protection::Integrity => Label::EpochIntegrity,
         };
         let info = Info::new(label).field(&[suite as u8]).field(&epoch.to_be_bytes());
         let mut out = Zeroizing::new([0; 32 + IV_LEN]);
-        derive(self.secret.as_bytes(), &info, &mut *out);
+        expand(&self.secret, info.bytes(), &mut *out);
         let (key, iv) = out.split_at(32);
-        Context::new(suite, &key[..suite.key_len()], iv.try_into().expect("12 bytes"))
+        context.install(suite, &key[..suite.key_len()], iv.try_into().expect("12 bytes"));
+    }
+}
+
+impl fmt::Debug for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Root({:016x})", self.connection_id)
+    }
+}
+
+/// Extract and Expand, for a secret that comes from outside.
+fn derive(secret: &Secret32, info: &Info) -> Secret32 {
+    let prk = extract(secret.as_bytes());
+    Secret32::filled(|out| expand(&prk, info.bytes(), out))
+}
+
+/// Whether a key is below 2^255 - 19, the only form in which X25519 gives one.
+fn is_canonical(key: &PublicKey) -> bool {
+    let [lowest, middle @ .., highest] = key;
+    *highest < 0x7f || (*highest == 0x7f && (*lowest < 0xed || middle.iter().any(|byte| *byte != 0xff)))
+}
+
+/// HKDF info: length-prefixed fields, the label first. Public, and never on the heap.
+struct Info {
+    space: [u8; 192],
+    len: usize,
+}
+
+impl Info {
+    fn new(label: Label) -> Self {
+        Info { space: [0; 192], len: 0 }.field(label.name().as_bytes()).field(&[VERSION])
+    }
+
+    fn field(mut self, bytes: &[u8]) -> Self {
+        let len = u16::try_from(bytes.len()).expect("a field of key schedule info is short");
+        self.append(&len.to_be_bytes());
+        self.append(bytes);
+        self
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.space[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.space[..self.len]
     }
 }

@@ -19,6 +19,7 @@ pub mod key_schedule;
 pub mod ledger;
 pub mod matching;
 pub mod policy;
+mod primitives;
 pub mod record;
 pub mod secret;
 pub mod session;

@@ -19,6 +19,19 @@ impl Secret32 {
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// A secret that `fill` writes where it will stay, so that no copy is left behind.
+    pub(crate) fn filled(fill: impl FnOnce(&mut [u8; 32])) -> Self {
+        let mut secret = Secret32([0; 32]);
+        fill(&mut secret.0);
+        secret
+    }
+
+    /// Whether it is all zero: what a forked child finds on pages that are wiped on fork, and what
+    /// no derivation gives.
+    pub(crate) fn is_wiped(&self) -> bool {
+        self.0.ct_eq(&[0; 32]).into()
+    }
 }
 
 impl PartialEq for Secret32 {

@@ -3,7 +3,14 @@
 //! The sequence counts records, from zero, and is never reset. An epoch is a key: it ends when it
 //! has sealed as much as a key should, and the next begins with the next record. Since records are
 //! taken in strictly consecutive order, the first record of an epoch states by its own sequence
-//! what the last of the epoch before was; a deletion across the change shows like any other.
+//! what the last of the epoch before was; a deletion across the change shows like any other. For
+//! the same reason every epoch has a record: one that sealed nothing does not end.
+//!
+//! Nothing resets a sequence: no new epoch, no eviction from the key cache, no removal of the peer
+//! (a session goes on when its peer comes back). What was taken cannot be put back.
+//!
+//! A header that is not authenticated moves nothing. It may claim the current epoch or the next;
+//! the next one's key is derived once and kept until it is needed, however many forgeries come.
 
 use crate::aead::Context;
 use crate::key_cache::{CacheSlot, KeyCache};
@@ -13,13 +20,20 @@ use crate::suite::{Protection, Suite};
 /// Sequences stay below this: the bit above tells a payload's nonce from its envelope's.
 const SEQUENCE_LIMIT: u64 = 1 << 63;
 
-/// How much one key may seal.
+/// How much one key may seal before the next takes its place. Nothing raises that above
+/// [`EpochLimits::default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochLimits {
-    /// Records.
+    /// Records, up to 2^32.
     pub records: u64,
-    /// Blocks of 16 bytes.
+    /// Blocks of 16 bytes, up to 2^34.
     pub blocks: u64,
+}
+
+impl EpochLimits {
+    fn allow(&self, records: u64, blocks: u64) -> bool {
+        records <= self.records && blocks <= self.blocks
+    }
 }
 
 impl Default for EpochLimits {
@@ -37,7 +51,7 @@ pub struct Stamp {
     pub sequence: u64,
 }
 
-/// Sequences or epochs are used up.
+/// Sequences or epochs are used up, or more was asked for at once than any key may seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 
@@ -73,8 +87,8 @@ struct Keys {
 }
 
 impl Keys {
-    fn epoch(&self, epoch: u32) -> Context {
-        self.root.epoch(epoch, self.suite, self.protection)
+    fn install(&self, epoch: u32, context: &mut Context) {
+        self.root.install(epoch, self.suite, self.protection, context);
     }
 }
 
@@ -82,36 +96,47 @@ impl SendSession {
     /// A direction at its beginning.
     pub fn new(root: Root, suite: Suite, protection: Protection, limits: EpochLimits) -> Self {
         let keys = Keys { root, suite, protection };
+        let most = EpochLimits::default();
+        let limits = EpochLimits { records: limits.records.min(most.records), blocks: limits.blocks.min(most.blocks) };
         SendSession { keys, limits, next: Stamp::default(), records: 0, blocks: 0, slot: CacheSlot::default() }
     }
 
     /// Takes `count` consecutive sequence numbers for records of `bytes` bytes in all, in one
     /// epoch; the epoch changes first when a limit would be passed. What is taken is used up.
+    ///
+    /// On failure nothing has changed. A single request above the session's own limits gets an
+    /// epoch to itself, above the default limits it is refused.
     pub fn take(&mut self, count: u64, bytes: usize) -> Result<Stamp, Exhausted> {
-        let blocks = (bytes as u64).div_ceil(16) + count;
-        let full = self.records + count > self.limits.records || self.blocks + blocks > self.limits.blocks;
-        if full && self.records > 0 {
+        assert!(count > 0, "a stamp without a record would be the next one's twin");
+        let sequence = self.next.sequence;
+        let after = sequence.checked_add(count).filter(|after| *after <= SEQUENCE_LIMIT).ok_or(Exhausted)?;
+        // Every record has two blocks more: one that masks the tag, one begun by its last bytes.
+        let blocks = (bytes as u64).div_ceil(16).saturating_add(count.saturating_mul(2));
+        if !EpochLimits::default().allow(count, blocks) {
+            return Err(Exhausted);
+        }
+        if !self.limits.allow(self.records + count, self.blocks + blocks) {
             self.advance_epoch()?;
         }
-        let sequence = self.next.sequence.checked_add(count).filter(|sequence| *sequence < SEQUENCE_LIMIT);
-        let stamp = self.next;
-        self.next.sequence = sequence.ok_or(Exhausted)?;
+        self.next.sequence = after;
         self.records += count;
         self.blocks += blocks;
-        Ok(stamp)
+        Ok(Stamp { epoch: self.next.epoch, sequence })
     }
 
-    /// Begins the next epoch: the next record has a new key.
+    /// Begins the next epoch, unless this one has no record yet: the next record has a new key.
     pub fn advance_epoch(&mut self) -> Result<(), Exhausted> {
-        self.next.epoch = self.next.epoch.checked_add(1).ok_or(Exhausted)?;
-        (self.records, self.blocks) = (0, 0);
+        if self.records > 0 {
+            self.next.epoch = self.next.epoch.checked_add(1).ok_or(Exhausted)?;
+            (self.records, self.blocks) = (0, 0);
+        }
         Ok(())
     }
 
     /// The key of an epoch.
     pub fn context<'c>(&mut self, cache: &'c mut KeyCache, epoch: u32) -> &'c Context {
         let owner = self.keys.root.connection_id();
-        cache.get_or_insert(&mut self.slot, owner, epoch, || self.keys.epoch(epoch))
+        cache.get_or_insert(&mut self.slot, owner, epoch, |context| self.keys.install(epoch, context))
     }
 
     /// Names the direction on the wire.
@@ -148,13 +173,17 @@ impl ReceiveSession {
         if epoch == current {
             let owner = self.keys.root.connection_id();
             let keys = &self.keys;
-            return Ok(cache.get_or_insert(&mut self.slot, owner, epoch, || keys.epoch(epoch)));
+            return Ok(cache.get_or_insert(&mut self.slot, owner, epoch, |context| keys.install(epoch, context)));
         }
         if current.checked_add(1) != Some(epoch) {
             return Err(EpochRefused);
         }
         let keys = &self.keys;
-        Ok(self.ahead.get_or_insert_with(|| Box::new(keys.epoch(epoch))))
+        Ok(self.ahead.get_or_insert_with(|| {
+            let mut ahead = Box::new(Context::NONE);
+            keys.install(epoch, &mut ahead);
+            ahead
+        }))
     }
 
     /// The sequence that the next record must have.
@@ -164,9 +193,11 @@ impl ReceiveSession {
 
     /// Takes `count` records from `stamp` on as received. Only for what is authentic and expected.
     pub fn accept(&mut self, stamp: Stamp, count: u64) {
-        debug_assert_eq!(stamp.sequence, self.expected.sequence, "records are taken in order");
-        if stamp.epoch != self.expected.epoch {
-            self.ahead = None;
+        assert_eq!(stamp.sequence, self.expected.sequence, "records are taken in order");
+        match stamp.epoch.checked_sub(self.expected.epoch) {
+            Some(0) => {}
+            Some(1) => self.ahead = None,
+            _ => panic!("epochs are taken in order"),
         }
         self.expected = Stamp { epoch: stamp.epoch, sequence: stamp.sequence + count };
     }
