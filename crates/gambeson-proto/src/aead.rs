@@ -236,3 +236,128 @@ fn algorithm(suite: Suite) -> *const EVP_AEAD {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(suite: Suite) -> Context {
+        Context::new(suite, &[7; 32][..suite.key_len()], [9; IV_LEN])
+    }
+
+    /// Bytes that depend on the seed, for lengths around every block and stride of the cipher.
+    fn bytes(seed: u64, len: usize) -> Vec<u8> {
+        (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9).wrapping_add(seed) >> 5) as u8).collect()
+    }
+
+    #[test]
+    fn a_context_is_small_and_no_context_is_all_zero() {
+        assert_eq!(size_of::<Context>(), 600);
+        let mut context = context(Suite::Aes256Gcm);
+        assert!(!context.is_none());
+        context.wipe();
+        assert!(context.is_none());
+        for place in [&context, &Context::NONE] {
+            // SAFETY: the struct is plain data of this size, wiped or zeroed as a whole.
+            let bytes = unsafe { std::slice::from_raw_parts(ptr::from_ref(place).cast::<u8>(), size_of::<Context>()) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "forked process")]
+    fn without_a_key_nothing_is_sealed() {
+        Context::NONE.seal_in_place(0, &[], &mut [1, 2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "forked process")]
+    fn without_a_key_nothing_is_opened() {
+        let _ = Context::NONE.open_in_place(0, &[], &mut [1, 2, 3], &[0; TAG_LEN]);
+    }
+
+    #[test]
+    fn a_context_works_where_it_is_moved_to() {
+        let here = context(Suite::Aes256Gcm);
+        let tag = here.mac(3, b"region");
+        let there = Box::new(here);
+        assert_eq!(there.mac(3, b"region"), tag);
+        let many: Vec<Context> = std::iter::once(*there).collect();
+        assert_eq!(many[0].mac(3, b"region"), tag);
+    }
+
+    #[test]
+    fn both_ways_of_sealing_and_of_opening_agree() {
+        for suite in Suite::ALL {
+            let context = context(suite);
+            for len in [0, 1, 15, 16, 17, 63, 64, 255, 256, 257, 4096, 65_537] {
+                let (plain, ad, sequence) = (bytes(1, len), bytes(2, len % 61), len as u64);
+                let mut sealed = vec![0; len];
+                let tag = context.seal(sequence, &ad, &plain, &mut sealed);
+                let mut place = plain.clone();
+                assert_eq!(context.seal_in_place(sequence, &ad, &mut place), tag);
+                assert_eq!(place, sealed);
+                let mut opened = vec![0xaa; len];
+                assert_eq!(context.open(sequence, &ad, &sealed, &tag, &mut opened), Ok(()));
+                assert_eq!(context.open_in_place(sequence, &ad, &mut place, &tag), Ok(()));
+                assert!(opened == plain && place == plain, "{suite}, {len} bytes");
+                assert!(len < 16 || sealed != plain);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_altered_is_refused_and_wiped() {
+        let context = context(Suite::Aes128Gcm);
+        let plain = bytes(3, 100);
+        let mut sealed = vec![0; 100];
+        let tag = context.seal(5, b"header", &plain, &mut sealed);
+        let refuse = |sequence, ad: &[u8], sealed: &[u8], tag: &Tag| {
+            let mut opened = vec![0xaa; sealed.len()];
+            assert_eq!(context.open(sequence, ad, sealed, tag, &mut opened), Err(Unauthentic));
+            assert!(opened.iter().all(|byte| *byte == 0));
+            let mut place = sealed.to_vec();
+            assert_eq!(context.open_in_place(sequence, ad, &mut place, tag), Err(Unauthentic));
+            assert!(place.iter().all(|byte| *byte == 0));
+        };
+        for bit in 0..sealed.len() * 8 {
+            let mut altered = sealed.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            refuse(5, b"header", &altered, &tag);
+        }
+        for bit in 0..TAG_LEN * 8 {
+            let mut altered = tag;
+            altered[bit / 8] ^= 1 << (bit % 8);
+            refuse(5, b"header", &sealed, &altered);
+        }
+        refuse(4, b"header", &sealed, &tag);
+        refuse(5 | 1 << 63, b"header", &sealed, &tag);
+        refuse(5, b"headex", &sealed, &tag);
+        refuse(5, b"", &sealed, &tag);
+        refuse(5, b"header", &sealed[..99], &tag);
+        refuse(5, b"header", &[], &tag);
+    }
+
+    #[test]
+    fn a_region_in_clear_is_verified() {
+        let context = context(Suite::Aes256Gcm);
+        let region = bytes(4, 1000);
+        let tag = context.mac(8, &region);
+        assert_eq!(context.verify(8, &region, &tag), Ok(()));
+        assert_eq!(context.verify(9, &region, &tag), Err(Unauthentic));
+        assert_eq!(context.verify(8, &region[1..], &tag), Err(Unauthentic));
+        let mut altered = region;
+        altered[999] ^= 0x80;
+        assert_eq!(context.verify(8, &altered, &tag), Err(Unauthentic));
+    }
+
+    #[test]
+    fn every_sequence_has_a_nonce_of_its_own() {
+        let context = context(Suite::Aes256Gcm);
+        let sequences = (0..1000).chain((0..64).map(|bit| 1 << bit)).chain([u64::MAX]);
+        let sequences: std::collections::HashSet<u64> = sequences.collect();
+        let nonces: std::collections::HashSet<_> = sequences.iter().map(|sequence| context.nonce(*sequence)).collect();
+        assert_eq!(nonces.len(), sequences.len());
+        assert_eq!(context.nonce(0), [9; IV_LEN]);
+    }
+}

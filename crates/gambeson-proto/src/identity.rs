@@ -157,3 +157,113 @@ impl Card {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_schedule::JobKeys;
+    use crate::suite::Suite;
+
+    fn admission(secret: u8, job: u8) -> AdmissionKey {
+        let job_secret = Secret32::from_bytes([secret; 32]);
+        JobKeys { job_id: [job; 16], job_secret, policy_hash: [0; 32], suite: Suite::Aes256Gcm }.admission_key()
+    }
+
+    fn card(address: &str, rank: Option<u32>) -> Card {
+        let address = address.parse().expect("an address");
+        Card { address, public_key: [5; 32], rank, host: HostIndex(513) }
+    }
+
+    /// Bytes with a right MAC, whatever they say.
+    fn vouched(mut bytes: [u8; CARD_LEN], key: &AdmissionKey) -> [u8; CARD_LEN] {
+        let mac = key.mac(&bytes[..MAC_AT]);
+        bytes[MAC_AT..].copy_from_slice(&mac);
+        bytes
+    }
+
+    #[test]
+    fn a_card_comes_back_as_it_was() {
+        let key = admission(1, 1);
+        for address in ["10.77.0.1:65535", "0.0.0.0:0", "[fe80::1]:9000", "[::]:1"] {
+            for rank in [None, Some(0), Some(NO_RANK - 1)] {
+                let card = card(address, rank);
+                assert_eq!(Card::decode(&card.encode(&key), &key), Ok(card));
+            }
+        }
+        let unlisted = Card { host: HostIndex::UNLISTED, ..card("127.0.0.1:1", None) };
+        assert_eq!(Card::decode(&unlisted.encode(&key), &key), Ok(unlisted));
+    }
+
+    #[test]
+    fn every_bit_of_a_card_is_vouched_for() {
+        let key = admission(1, 1);
+        let bytes = card("10.77.0.1:4000", Some(3)).encode(&key);
+        for bit in 0..CARD_LEN * 8 {
+            let mut altered = bytes;
+            altered[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Card::decode(&altered, &key), Err(CardError::NotOfThisJob), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn cards_of_other_jobs_are_refused() {
+        let bytes = card("10.77.0.1:4000", Some(3)).encode(&admission(1, 1));
+        for other in [admission(2, 1), admission(1, 2)] {
+            assert_eq!(Card::decode(&bytes, &other), Err(CardError::NotOfThisJob));
+        }
+    }
+
+    #[test]
+    fn a_card_of_another_length_is_refused() {
+        let key = admission(1, 1);
+        let bytes = card("10.77.0.1:4000", Some(3)).encode(&key);
+        let longer = [&bytes[..], &[0]].concat();
+        for len in (0..CARD_LEN).chain([CARD_LEN + 1]) {
+            assert_eq!(Card::decode(&longer[..len], &key), Err(CardError::WrongLength), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn only_what_encode_writes_is_a_card() {
+        let key = admission(1, 1);
+        let good = card("10.77.0.1:4000", Some(3)).encode(&key);
+        for first in (0..=255).filter(|first| ![VERSION << 4 | 4, VERSION << 4 | 6].contains(first)) {
+            let mut bytes = good;
+            bytes[0] = first;
+            assert_eq!(Card::decode(&vouched(bytes, &key), &key), Err(CardError::Malformed), "first byte {first}");
+        }
+        for padding in 7..19 {
+            let mut bytes = good;
+            bytes[padding] = 1;
+            assert_eq!(Card::decode(&vouched(bytes, &key), &key), Err(CardError::Malformed), "padding {padding}");
+        }
+    }
+
+    #[test]
+    fn whatever_decodes_encodes_to_the_same_bytes() {
+        let key = admission(1, 1);
+        let mut state = 1_u64;
+        for _ in 0..2000 {
+            let mut bytes: [u8; CARD_LEN] = std::array::from_fn(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 56) as u8
+            });
+            bytes[0] = VERSION << 4 | [4, 6][usize::from(bytes[0] & 1)];
+            if bytes[1] & 1 == 0 {
+                bytes[7..19].fill(0);
+            }
+            let bytes = vouched(bytes, &key);
+            match Card::decode(&bytes, &key) {
+                Ok(card) => assert_eq!(card.encode(&key), bytes),
+                Err(error) => assert_eq!((error, bytes[0] & 15), (CardError::Malformed, 4)),
+            }
+        }
+    }
+
+    #[test]
+    fn an_identity_prints_no_private_key() {
+        let identity = Identity::from_seed([0x5b; 32]);
+        assert!(!format!("{identity:?}").contains("91, 91"));
+        assert_ne!(identity.public, Identity::from_seed([0x5c; 32]).public);
+    }
+}

@@ -121,3 +121,126 @@ impl KeyCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::Suite;
+
+    /// The key that an owner has in an epoch, as far as these tests are concerned.
+    fn make(owner: u64, epoch: u32) -> impl FnOnce(&mut Context) {
+        move |context| {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&owner.to_le_bytes());
+            key[8..12].copy_from_slice(&epoch.to_le_bytes());
+            context.install(Suite::Aes256Gcm, &key, [0; 12]);
+        }
+    }
+
+    fn check(cache: &mut KeyCache, slot: &mut CacheSlot, owner: u64, epoch: u32) {
+        let mut right = Context::NONE;
+        make(owner, epoch)(&mut right);
+        let found = cache.get_or_insert(slot, owner, epoch, make(owner, epoch));
+        assert_eq!(found.mac(0, b""), right.mac(0, b""), "owner {owner}, epoch {epoch}");
+    }
+
+    fn stats(hits: u64, misses: u64, evictions: u64) -> CacheStats {
+        CacheStats { hits, misses, evictions }
+    }
+
+    #[test]
+    fn a_key_is_derived_once_while_there_is_room() {
+        let mut cache = KeyCache::new(4);
+        let mut slots = [CacheSlot::default(); 4];
+        for _ in 0..3 {
+            for (owner, slot) in slots.iter_mut().enumerate() {
+                check(&mut cache, slot, owner as u64, 0);
+            }
+        }
+        assert_eq!(cache.stats(), stats(8, 4, 0));
+    }
+
+    #[test]
+    fn a_new_epoch_takes_the_place_of_the_one_before() {
+        let mut cache = KeyCache::new(2);
+        let (mut one, mut two) = (CacheSlot::default(), CacheSlot::default());
+        check(&mut cache, &mut two, 2, 0);
+        for epoch in 0..10 {
+            check(&mut cache, &mut one, 1, epoch);
+        }
+        check(&mut cache, &mut two, 2, 0);
+        assert_eq!(cache.stats(), stats(1, 11, 0));
+    }
+
+    #[test]
+    fn what_is_in_use_stays_longer_than_what_is_not() {
+        let mut cache = KeyCache::new(3);
+        let mut slots = [CacheSlot::default(); 20];
+        for owner in 1..20 {
+            check(&mut cache, &mut slots[owner], owner as u64, 0);
+            check(&mut cache, &mut slots[0], 0, 0);
+        }
+        // The first round of the hand finds everything used; afterwards owner 0 is always spared.
+        let CacheStats { misses, evictions, .. } = cache.stats();
+        assert!(misses <= 21 && evictions == misses - 3, "{:?}", cache.stats());
+    }
+
+    #[test]
+    fn an_evicted_key_makes_room_and_is_derived_again() {
+        let mut cache = KeyCache::new(1);
+        let (mut one, mut two) = (CacheSlot::default(), CacheSlot::default());
+        check(&mut cache, &mut one, 1, 0);
+        // A stranger's number does not evict.
+        let mut stray = one;
+        cache.evict(&mut stray, 2);
+        check(&mut cache, &mut one, 1, 0);
+        cache.evict(&mut one, 1);
+        assert!(cache.slots[0].context.is_none());
+        check(&mut cache, &mut two, 2, 0);
+        check(&mut cache, &mut one, 1, 0);
+        assert_eq!(cache.stats(), stats(1, 3, 1));
+    }
+
+    #[test]
+    fn a_key_that_could_not_be_made_is_not_found_later() {
+        let mut cache = KeyCache::new(1);
+        let mut slot = CacheSlot::default();
+        check(&mut cache, &mut slot, 1, 0);
+        let attempt = std::panic::AssertUnwindSafe(|| {
+            cache.get_or_insert(&mut slot, 1, 1, |_| panic!("no key"));
+        });
+        assert!(std::panic::catch_unwind(attempt).is_err());
+        check(&mut cache, &mut slot, 1, 0);
+        assert_eq!(cache.stats(), stats(0, 3, 0));
+    }
+
+    #[test]
+    fn a_slot_never_leads_to_another_owners_or_epochs_key() {
+        for seed in 0..20_u64 {
+            let mut state = seed;
+            let mut random = move |below: u64| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 33) % below
+            };
+            let mut cache = KeyCache::new(1 + seed as usize % 7);
+            let mut slots = [CacheSlot::default(); 12];
+            let mut epochs = [0; 12];
+            let mut asked = 0;
+            for _ in 0..500 {
+                let at = random(12) as usize;
+                match random(10) {
+                    0 => epochs[at] += 1,
+                    1 => cache.evict(&mut slots[at], at as u64),
+                    // Numbers from anywhere are no more than misses.
+                    2 => slots[at] = slots[random(12) as usize],
+                    _ => {
+                        check(&mut cache, &mut slots[at], at as u64, epochs[at]);
+                        asked += 1;
+                    }
+                }
+            }
+            let CacheStats { hits, misses, evictions } = cache.stats();
+            assert!(hits + misses == asked && evictions <= misses, "seed {seed}");
+        }
+    }
+}

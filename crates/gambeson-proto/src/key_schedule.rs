@@ -248,3 +248,184 @@ impl Info {
         &self.space[..self.len]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aead::Tag;
+
+    fn keys() -> JobKeys {
+        JobKeys {
+            job_id: [1; 16],
+            job_secret: Secret32::from_bytes([2; 32]),
+            policy_hash: [3; 32],
+            suite: Suite::Aes256Gcm,
+        }
+    }
+
+    fn alice() -> Identity {
+        Identity::from_seed([4; 32])
+    }
+
+    fn bob() -> Identity {
+        Identity::from_seed([5; 32])
+    }
+
+    fn partition(key: u8, epoch: u32) -> PartitionKey {
+        PartitionKey { epoch, key: Secret32::from_bytes([key; 32]) }
+    }
+
+    /// Tells keys apart without showing them.
+    fn print(context: &Context) -> Tag {
+        context.mac(0, b"fingerprint")
+    }
+
+    fn print_root(root: &Root) -> (u64, Tag) {
+        (root.connection_id(), print(&root.epoch(0, Suite::Aes256Gcm, Protection::Privacy)))
+    }
+
+    fn roots(keys: &JobKeys, own: &Identity, peer: &Identity, partition: Option<&PartitionKey>) -> PairRoots {
+        pair_roots(keys, own, &peer.public, partition).expect("an honest peer")
+    }
+
+    #[test]
+    fn both_ends_derive_the_same_two_directions() {
+        for partition in [None, Some(&partition(6, 7))] {
+            let (here, there) =
+                (roots(&keys(), &alice(), &bob(), partition), roots(&keys(), &bob(), &alice(), partition));
+            assert_eq!(print_root(&here.send), print_root(&there.receive));
+            assert_eq!(print_root(&here.receive), print_root(&there.send));
+            assert_ne!(print_root(&here.send), print_root(&here.receive));
+        }
+    }
+
+    #[test]
+    fn everything_that_two_ends_must_agree_on_changes_the_keys() {
+        let others = [
+            roots(&keys(), &alice(), &bob(), None),
+            roots(&keys(), &alice(), &Identity::from_seed([6; 32]), None),
+            roots(&keys(), &Identity::from_seed([6; 32]), &bob(), None),
+            roots(&JobKeys { job_id: [9; 16], ..keys() }, &alice(), &bob(), None),
+            roots(&JobKeys { job_secret: Secret32::from_bytes([9; 32]), ..keys() }, &alice(), &bob(), None),
+            roots(&JobKeys { policy_hash: [9; 32], ..keys() }, &alice(), &bob(), None),
+            roots(&JobKeys { suite: Suite::Aes128Gcm, ..keys() }, &alice(), &bob(), None),
+            // A partition key of zeros is not the same as none.
+            roots(&keys(), &alice(), &bob(), Some(&partition(0, 0))),
+            roots(&keys(), &alice(), &bob(), Some(&partition(6, 0))),
+            roots(&keys(), &alice(), &bob(), Some(&partition(6, 1))),
+        ];
+        let prints = others.iter().flat_map(|pair| [print_root(&pair.send), print_root(&pair.receive)]);
+        let (ids, keys): (std::collections::HashSet<u64>, std::collections::HashSet<Tag>) = prints.unzip();
+        assert_eq!((ids.len(), keys.len()), (2 * others.len(), 2 * others.len()));
+    }
+
+    #[test]
+    fn every_epoch_suite_and_protection_has_its_own_key() {
+        let root = roots(&keys(), &alice(), &bob(), None).send;
+        let mut prints = std::collections::HashSet::new();
+        for epoch in [0, 1, 2, 255, 256, u32::MAX] {
+            for suite in Suite::ALL {
+                for protection in [Protection::Privacy, Protection::Integrity] {
+                    prints.insert(print(&root.epoch(epoch, suite, protection)));
+                }
+            }
+        }
+        assert_eq!(prints.len(), 6 * 2 * 2);
+    }
+
+    #[test]
+    fn keys_that_no_honest_endpoint_has_are_refused() {
+        // The points of order 1, 2, 4 and 8 on curve and twist, in every spelling below 2^256.
+        let low = [
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+            "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        ];
+        for digits in low {
+            let mut key: PublicKey =
+                std::array::from_fn(|at| u8::from_str_radix(&digits[2 * at..][..2], 16).expect("digits"));
+            // Low order is found by the result alone, whatever the form.
+            assert!(alice().agree(&key).is_none(), "{digits}");
+            assert_eq!(pair_roots(&keys(), &alice(), &key, None).err(), Some(WeakKey), "{digits}");
+            key[31] |= 0x80;
+            assert!(alice().agree(&key).is_none(), "{digits} with its top bit set");
+            assert_eq!(pair_roots(&keys(), &alice(), &key, None).err(), Some(WeakKey));
+        }
+    }
+
+    #[test]
+    fn our_own_key_is_no_peer_in_any_spelling() {
+        let mut key = alice().public;
+        assert_eq!(pair_roots(&keys(), &alice(), &key, None).err(), Some(WeakKey));
+        key[31] |= 0x80;
+        assert!(alice().agree(&key).is_some(), "X25519 itself does not mind");
+        assert_eq!(pair_roots(&keys(), &alice(), &key, None).err(), Some(WeakKey));
+    }
+
+    #[test]
+    fn the_canonical_form_ends_at_the_prime() {
+        let mut key = [0xff; 32];
+        (key[0], key[31]) = (0xec, 0x7f);
+        assert!(is_canonical(&key));
+        key[0] = 0xed;
+        assert!(!is_canonical(&key));
+        key[15] = 0xfe;
+        assert!(is_canonical(&key));
+        key[31] = 0x80;
+        assert!(!is_canonical(&key));
+        assert!((0..64).all(|seed| is_canonical(&Identity::from_seed([seed; 32]).public)));
+    }
+
+    #[test]
+    fn a_partition_key_is_of_one_job_name_and_epoch() {
+        let secret = Secret32::from_bytes([7; 32]);
+        let one = PartitionKey::derive(&secret, 1, "clinic", &[1; 16]);
+        assert_eq!(PartitionKey::derive(&secret, 1, "clinic", &[1; 16]), one);
+        for other in [
+            PartitionKey::derive(&secret, 2, "clinic", &[1; 16]),
+            PartitionKey::derive(&secret, 1, "clinics", &[1; 16]),
+            PartitionKey::derive(&secret, 1, "clinic", &[2; 16]),
+            PartitionKey::derive(&Secret32::from_bytes([8; 32]), 1, "clinic", &[1; 16]),
+        ] {
+            assert_ne!(other.key, one.key);
+        }
+        assert_ne!(one.key, secret);
+        PartitionKey::derive(&secret, 1, &"long".repeat(1000), &[1; 16]);
+    }
+
+    #[test]
+    fn admission_does_not_depend_on_the_policy_and_registration_on_all_it_states() {
+        let other_policy = JobKeys { policy_hash: [9; 32], suite: Suite::Aes128Gcm, ..keys() };
+        assert_eq!(keys().admission_key().mac(b"card"), other_policy.admission_key().mac(b"card"));
+        let proof = keys().registration_proof(10, 11);
+        assert_ne!(proof, keys().registration_proof(11, 10));
+        assert_ne!(proof, JobKeys { job_id: [9; 16], ..keys() }.registration_proof(10, 11));
+        assert_ne!(proof[..8], keys().admission_key().mac(&[0; 32]));
+    }
+
+    #[test]
+    fn fields_cannot_be_shifted_into_one_another() {
+        let info = |one: &[u8], two: &[u8]| Info::new(Label::Epoch).field(one).field(two).bytes().to_vec();
+        assert_ne!(info(b"ab", b"c"), info(b"a", b"bc"));
+        assert_ne!(info(b"", b"abc"), info(b"abc", b""));
+    }
+
+    #[test]
+    #[should_panic(expected = "forked process")]
+    fn a_wiped_root_gives_no_key() {
+        let root = Root { secret: Secret32::from_bytes([0; 32]), connection_id: 0 };
+        root.epoch(0, Suite::Aes256Gcm, Protection::Privacy);
+    }
+
+    #[test]
+    fn nothing_printed_shows_a_secret() {
+        let pair = roots(&keys(), &alice(), &bob(), Some(&partition(6, 7)));
+        let text = format!("{:?} {:?} {:?} {:?}", keys(), keys().admission_key(), partition(6, 7), pair);
+        assert_eq!(text.matches("Secret32(..)").count(), 3, "{text}");
+        assert!(!text.contains("2, 2") && !text.contains("6, 6"), "{text}");
+    }
+}

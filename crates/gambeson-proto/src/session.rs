@@ -213,3 +213,6 @@ impl ReceiveSession {
         self.ahead = None;
     }
 }
+
+#[cfg(test)]
+mod tests;
