@@ -1,0 +1,1 @@
+"""The known-answer vectors under vectors/, made and checked by a second implementation."""
