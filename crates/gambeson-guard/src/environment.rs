@@ -8,15 +8,17 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 
 /// The job directory, in a process of a job.
 pub(crate) fn job() -> Option<PathBuf> {
     env::var_os("GAMBESON_JOB").filter(|directory| !directory.is_empty()).map(PathBuf::from)
 }
 
-/// Compares the process's environment with what the launcher set.
+/// Leaves word that this process starts MPI, so that the launcher knows whom to expect, and
+/// compares the process's environment with what the launcher set.
 pub(crate) fn check(job: &Path) -> Result<(), Refusal> {
+    refusal::leave(job, "started", "");
     let file = job.join("environment");
     let expected = fs::read_to_string(&file).map_err(|error| Refusal::no_job(&file, &error))?;
     for line in expected.lines() {
@@ -29,4 +31,12 @@ pub(crate) fn check(job: &Path) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Looks whether the launcher allows windows under this MPI.
+pub(crate) fn check_one_sided(job: &Path) -> Result<(), Refusal> {
+    match fs::read_to_string(job.join("one-sided")) {
+        Ok(why) => Err(Refusal::one_sided(&why)),
+        Err(_) => Ok(()),
+    }
 }

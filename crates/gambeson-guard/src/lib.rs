@@ -15,7 +15,8 @@ mod provider;
 mod real;
 mod refusal;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
+use std::path::Path;
 
 use refusal::Refusal;
 
@@ -24,59 +25,72 @@ use refusal::Refusal;
 /// Handles are an `int` in some MPIs and a pointer in others; a machine word carries both, as
 /// the callee reads only the half it needs.
 macro_rules! stand_in {
-    ($check:ident: $($name:ident)+, $arguments:tt) => {
-        $(stand_in!(@one $check $name $arguments);)+
+    ($before:ident, $after:ident: $($name:ident)+, $arguments:tt) => {
+        $(stand_in!(@one $before $after $name $arguments);)+
     };
-    (@one $check:ident $name:ident ($($argument:ident: $type:ty),*)) => {
+    (@one $before:ident $after:ident $name:ident ($($argument:ident),*)) => {
         /// Stands in front of the MPI function of the same name.
         ///
         /// # Safety
         /// As the MPI standard demands of the function's callers.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            type Real = unsafe extern "C" fn($($type),*) -> c_int;
-            let name = concat!(stringify!($name), "\0");
+        pub unsafe extern "C" fn $name($($argument: usize),*) -> c_int {
+            type Real = unsafe extern "C" fn($(stand_in!(@word $argument)),*) -> c_int;
             let ours: Real = $name;
-            before(name);
-            let Some(address) = real::function(name, ours as *const c_void) else {
+            $before();
+            let Some(address) = real::function(concat!(stringify!($name), "\0"), ours as *const c_void) else {
                 refusal::end(&Refusal::unknown_mpi(stringify!($name)));
             };
-            // SAFETY: the address is that of the MPI library's function of this name, whose C
-            // prototype `Real` is, and the arguments are the caller's own.
+            // SAFETY: the address is that of the MPI library's function of this name, which takes
+            // these arguments, a word each, and they are the caller's own.
             let status = unsafe { std::mem::transmute::<*const c_void, Real>(address)($($argument),*) };
-            $check(status);
+            $after(status);
             status
         }
     };
+    (@word $argument:ident) => { usize };
 }
 
-stand_in!(after: MPI_Init PMPI_Init, (argc: *mut c_int, argv: *mut *mut *mut c_char));
-stand_in!(after: MPI_Init_thread PMPI_Init_thread, (argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int));
+stand_in!(check_environment, check_provider: MPI_Init PMPI_Init, (argc, argv));
+stand_in!(check_environment, check_provider: MPI_Init_thread PMPI_Init_thread, (argc, argv, required, provided));
 // A session need not open an endpoint before its first communicator.
-stand_in!(ignore: MPI_Session_init PMPI_Session_init, (info: usize, errhandler: usize, session: usize));
-stand_in!(after: MPI_Comm_create_from_group PMPI_Comm_create_from_group, (group: usize, tag: usize, info: usize, errhandler: usize, communicator: usize));
-stand_in!(after: MPI_Intercomm_create_from_groups PMPI_Intercomm_create_from_groups, (local: usize, local_leader: usize, remote: usize, remote_leader: usize, tag: usize, info: usize, errhandler: usize, communicator: usize));
+stand_in!(check_environment, nothing: MPI_Session_init PMPI_Session_init, (info, errhandler, session));
+stand_in!(check_environment, check_provider: MPI_Comm_create_from_group PMPI_Comm_create_from_group,
+    (group, tag, info, errhandler, communicator));
+stand_in!(check_environment, check_provider: MPI_Intercomm_create_from_groups PMPI_Intercomm_create_from_groups,
+    (local, local_leader, remote, remote_leader, tag, info, errhandler, communicator));
+// A shared window is shared memory by the program's own wish, and stays.
+stand_in!(check_one_sided, nothing: MPI_Win_create PMPI_Win_create MPI_Win_create_c PMPI_Win_create_c,
+    (base, size, unit, info, communicator, window));
+stand_in!(check_one_sided, nothing: MPI_Win_allocate PMPI_Win_allocate MPI_Win_allocate_c PMPI_Win_allocate_c,
+    (size, unit, info, communicator, base, window));
+stand_in!(check_one_sided, nothing: MPI_Win_create_dynamic PMPI_Win_create_dynamic, (info, communicator, window));
 
 /// Ends the process if its environment would lead MPI around the provider.
-fn before(_name: &str) {
-    let Some(job) = environment::job() else {
-        return;
-    };
-    if let Err(refusal) = environment::check(&job) {
-        refusal::end(&refusal);
-    }
+fn check_environment() {
+    end_unless(environment::check);
 }
 
 /// Ends the process if MPI came up without the provider.
-fn after(status: c_int) {
+fn check_provider(status: c_int) {
     // MPI's own failure is MPI's to report.
-    if status != 0 || environment::job().is_none() {
-        return;
-    }
-    if let Err(refusal) = provider::check() {
-        refusal::end(&refusal);
+    if status == 0 {
+        end_unless(|_| provider::check());
     }
 }
 
-fn ignore(_status: c_int) {}
+/// Ends the process if this MPI would move one-sided data past the provider.
+fn check_one_sided() {
+    end_unless(environment::check_one_sided);
+}
+
+fn nothing(_status: c_int) {}
+
+fn end_unless(check: impl FnOnce(&Path) -> Result<(), Refusal>) {
+    if let Some(job) = environment::job()
+        && let Err(refusal) = check(&job)
+    {
+        refusal::end(&refusal);
+    }
+}

@@ -73,33 +73,50 @@ impl Refusal {
         }
     }
 
-    fn sentence(&self) -> String {
-        let rank = rank().map_or_else(|| "a process".to_owned(), |rank| format!("rank {rank}"));
+    /// Windows of this MPI bypass the provider; the launcher's words are a line each for cause and remedy.
+    pub(crate) fn one_sided(why: &str) -> Self {
+        let (cause, remedy) = why.split_once('\n').unwrap_or((why, ""));
+        Self { cause: format!("the program makes a window, and {cause}"), remedy: remedy.trim_end().to_owned() }
+    }
+
+    fn sentence(&self, who: &str) -> String {
         let library = library().map_or_else(String::new, |library| format!(" ({library})"));
         format!(
-            "gambeson: {rank} on {}{library} is stopped, because its messages would not be sealed: {}. {}.",
-            host(),
-            self.cause,
-            self.remedy
+            "gambeson: {who}{library} is stopped, because its messages would not be sealed: {}. {}.",
+            self.cause, self.remedy
         )
     }
 }
 
 /// Says why, leaves word for the launcher, and ends the process at once.
 pub(crate) fn end(refusal: &Refusal) -> ! {
-    let sentence = refusal.sentence();
+    let sentence = refusal.sentence(&who());
     // One write, so that the lines of many ranks do not mix.
     let _ = io::stderr().write_all(format!("{sentence}\n").as_bytes());
     if let Some(job) = environment::job() {
-        let file = job.join(format!("refused-{}", std::process::id()));
-        let file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(file);
-        if let Ok(mut file) = file {
-            let _ = file.write_all(sentence.as_bytes());
-        }
+        leave(&job, "refused", &sentence);
     }
     // SAFETY: _exit has no preconditions. Exit handlers would let MPI talk on its way out.
     unsafe { libc::_exit(STATUS_REFUSED) }
+}
+
+/// Leaves a file in the job's directory that names this rank on its first line.
+pub(crate) fn leave(job: &Path, what: &str, text: &str) {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(job.join(format!("{what}-{}", std::process::id())));
+    // A process may start MPI twice, by its two names; once said is enough.
+    if let Ok(mut file) = file {
+        let _ = file.write_all(format!("{}\n{text}\n", who()).as_bytes());
+    }
+}
+
+fn who() -> String {
+    let rank = rank().map_or_else(|| format!("process {}", std::process::id()), |rank| format!("rank {rank}"));
+    format!("{rank} on {}", host())
 }
 
 /// The rank as the launchers announce it; the communicator is not ours to ask.

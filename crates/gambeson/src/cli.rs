@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completion, manual, policy};
+use crate::commands::{completion, doctor, manual, policy, run, start};
 use crate::failure::{Failure, STATUSES};
 
 /// Runs parallel programs so that every message between their processes is sealed.
@@ -17,18 +17,25 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    Run(run::Arguments),
+    Doctor(doctor::Arguments),
     Policy(policy::Arguments),
     Completion(completion::Arguments),
     #[command(hide = true)]
     Manual(manual::Arguments),
+    #[command(hide = true)]
+    Start(start::Arguments),
 }
 
 impl Command {
     pub(crate) fn execute(self) -> Result<ExitCode, Failure> {
         match self {
+            Self::Run(arguments) => run::execute(&arguments),
+            Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Policy(arguments) => policy::execute(&arguments),
             Self::Completion(arguments) => completion::execute(&arguments),
             Self::Manual(arguments) => manual::execute(&arguments),
+            Self::Start(arguments) => start::execute(&arguments),
         }
     }
 }

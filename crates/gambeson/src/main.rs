@@ -4,8 +4,17 @@
 
 mod cli;
 mod commands;
+mod fabric_info;
 mod failure;
+mod hosts;
+mod job;
+mod launcher;
+mod libraries;
+mod machine;
+mod plan;
 mod policy_files;
+mod report;
+mod supervise;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,8 @@
 //! One file per subcommand: its arguments, and what it does.
 
 pub(crate) mod completion;
+pub(crate) mod doctor;
 pub(crate) mod manual;
 pub(crate) mod policy;
+pub(crate) mod run;
+pub(crate) mod start;

@@ -1,0 +1,262 @@
+//! `gambeson doctor -- mpiexec ...`: what was found and what would be secured, without running the job.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use gambeson_proto::credential::{Credential, Tuning};
+use serde_json::json;
+
+use crate::fabric_info::{self, FabricInfo};
+use crate::failure::{Failure, STATUSES, Status};
+use crate::job::{self, Job};
+use crate::launcher::command_line;
+use crate::machine;
+use crate::plan::{Options, Plan};
+use crate::policy_files;
+
+/// Says what `gambeson run` would find and secure, without running the job
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One thing looked at.
+struct Finding {
+    what: &'static str,
+    weight: Weight,
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Weight {
+    /// As it should be.
+    Fine,
+    /// The job runs; something should be known.
+    Note,
+    /// The job would be refused.
+    Refused,
+}
+
+impl Weight {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Fine => "ok",
+            Self::Note => "note",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let plan = Plan::make(&arguments.options)?;
+    let mut findings = Findings::default();
+    findings.launcher(&plan, arguments);
+    findings.libfabric(&plan)?;
+    findings.policy(&plan);
+    findings.reach(&plan);
+    findings.machine();
+    if arguments.json {
+        findings.print_json();
+    } else {
+        findings.print();
+    }
+    let refused = findings.0.iter().any(|finding| finding.weight == Weight::Refused);
+    Ok(if refused { Status::Refused.into() } else { ExitCode::SUCCESS })
+}
+
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn fine(&mut self, what: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { what, weight: Weight::Fine, text: text.into() });
+    }
+
+    fn note(&mut self, what: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { what, weight: Weight::Note, text: text.into() });
+    }
+
+    fn refused(&mut self, what: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { what, weight: Weight::Refused, text: text.into() });
+    }
+
+    fn launcher(&mut self, plan: &Plan, arguments: &Arguments) {
+        let launcher = &plan.launcher;
+        self.fine("mpi", format!("{} ({})", launcher.version, launcher.program.display()));
+        let programs = command_line::programs(launcher.dialect(), &arguments.options.command[1..]);
+        let programs: Vec<_> = programs.iter().map(|program| program.to_string_lossy().into_owned()).collect();
+        match programs.as_slice() {
+            [] => self.note("program", "the command line names no program"),
+            programs => self.fine("program", programs.join(", ")),
+        }
+    }
+
+    fn libfabric(&mut self, plan: &Plan) -> Result<(), Failure> {
+        self.fine("provider", plan.libraries.provider.display().to_string());
+        let Some(path) = libfabric(&plan.launcher.program) else {
+            self.note(
+                "libfabric",
+                "none was found near this mpiexec; the guard will tell whether the program's MPI has one",
+            );
+            return Ok(());
+        };
+        let job = throw_away_job(plan)?;
+        let ask = |provider: Option<&str>| fabric_info::ask(&plan.libraries, &path, &job, &plan.core, provider);
+        let Some(FabricInfo { version, providers }) = ask(None) else {
+            self.note("libfabric", format!("{} does not answer", path.display()));
+            return Ok(());
+        };
+        if version < LIBFABRIC_MIN {
+            let (major, minor) = version;
+            self.refused(
+                "libfabric",
+                format!("{} is {major}.{minor}, older than 1.17; use an MPI with a newer one", path.display()),
+            );
+        } else {
+            self.fine("libfabric", format!("{}.{} ({})", version.0, version.1, path.display()));
+        }
+        if providers.iter().any(|name| name.split(';').next() == plan.core.split(';').next()) {
+            self.fine("core", format!("{} carries the sealed records", plan.core));
+        } else {
+            self.refused(
+                "core",
+                format!(
+                    "this libfabric has no provider {}; name one of {} with --core",
+                    plan.core,
+                    if providers.is_empty() { "none".to_owned() } else { providers.join(", ") }
+                ),
+            );
+        }
+        let loads = ask(Some("gambeson")).is_some_and(|info| info.providers.iter().any(|name| name == "gambeson"));
+        if loads {
+            self.fine("loading", "this libfabric loads the provider");
+        } else {
+            self.refused(
+                "loading",
+                "this libfabric does not load the provider; FI_LOG_LEVEL=info with `gambeson run` lets it say why",
+            );
+        }
+        Ok(())
+    }
+
+    fn policy(&mut self, plan: &Plan) {
+        let files: Vec<_> = plan.loaded.files.iter().map(|file| file.display().to_string()).collect();
+        let origin = if files.is_empty() { "the defaults".to_owned() } else { files.join(", then ") };
+        self.fine("policy", format!("{origin}; {}", plan.policy().suite()));
+        for text in &plan.loaded.resolution.notes {
+            self.note("policy", text.clone());
+        }
+        if plan.policy().weakens() {
+            self.note("policy", "some pairs of processes may exchange messages that others can read; `gambeson policy check HOST HOST` says which");
+        } else {
+            self.fine("between hosts", "every message is sealed");
+        }
+    }
+
+    fn reach(&mut self, plan: &Plan) {
+        if plan.seals_hosts() {
+            self.fine("inside hosts", "every message passes the provider");
+        } else {
+            self.note("inside hosts", "the MPI's own shared memory, in clear inside the host; --intra-host sealed takes it through the provider");
+        }
+        match plan.one_sided() {
+            Ok(()) => self.fine("one-sided", "allowed"),
+            Err(refused) => self.note("one-sided", format!("refused: {}. {}", refused.cause, refused.remedy)),
+        }
+        if plan.hosts.several() {
+            self.fine(
+                "hosts",
+                format!("this one and {}; the secret goes there over ssh", plan.hosts.remote.join(", ")),
+            );
+        } else {
+            self.fine("hosts", "this one");
+        }
+    }
+
+    fn machine(&mut self) {
+        match machine::locked_memory_max() {
+            Some(limit) if limit < MEMLOCK_MIN => self.note(
+                "locked memory",
+                format!(
+                    "{} KiB a process (ulimit -l); secrets need few, other core providers than tcp may need more",
+                    limit / 1024
+                ),
+            ),
+            Some(limit) => self.fine("locked memory", format!("{} KiB a process", limit / 1024)),
+            None => self.fine("locked memory", "no limit"),
+        }
+        match machine::swap_warning() {
+            Some(text) => self.note("swap", text),
+            None => self.fine("swap", "none in clear"),
+        }
+    }
+
+    fn print(&self) {
+        let width = self.0.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+        for Finding { what, weight, text } in &self.0 {
+            println!("{:7}  {what:width$}  {text}", weight.word());
+        }
+    }
+
+    fn print_json(&self) {
+        let findings: Vec<_> = self
+            .0
+            .iter()
+            .map(|finding| json!({"what": finding.what, "state": finding.weight.word(), "text": finding.text}))
+            .collect();
+        println!("{:#}", json!({ "findings": findings }));
+    }
+}
+
+/// The provider offers itself only to processes of a job.
+fn throw_away_job(plan: &Plan) -> Result<Job, Failure> {
+    let (job_id, job_secret) = job::draw()?;
+    let credential = Credential {
+        partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
+        job_id,
+        job_secret,
+        policy: plan.policy().clone(),
+        tuning: Tuning::default(),
+    };
+    Job::create(&credential, &plan.libraries)
+}
+
+/// The libfabric that the MPI of this mpiexec is linked with, itself or by its component.
+fn libfabric(mpiexec: &Path) -> Option<PathBuf> {
+    let real = std::fs::canonicalize(mpiexec).ok()?;
+    let prefix = real.parent()?.parent()?;
+    let mut libraries = Vec::new();
+    for directory in ["lib", "lib64", "lib/release", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"] {
+        let directory = prefix.join(directory);
+        libraries.extend(["libmpi.so.12", "libmpi.so.40", "libmpi.so"].map(|name| directory.join(name)));
+        libraries.extend(
+            ["openmpi/mca_mtl_ofi.so", "openmpi/lib/openmpi3/mca_mtl_ofi.so", "openmpi/lib/openmpi/mca_mtl_ofi.so"]
+                .map(|name| directory.join(name)),
+        );
+        libraries.push(directory.join("libfabric.so.1"));
+        libraries.push(directory.join("libfabric/libfabric.so.1"));
+    }
+    libraries.push(prefix.join("opt/mpi/libfabric/lib/libfabric.so.1"));
+    libraries.iter().filter(|library| library.is_file()).find_map(|library| fabric_of(library))
+}
+
+/// The libfabric among what a library needs, or the library itself.
+fn fabric_of(library: &Path) -> Option<PathBuf> {
+    if library.file_name()?.to_string_lossy().starts_with("libfabric") {
+        return Some(library.to_owned());
+    }
+    let listed = Command::new("ldd").arg(library).output().ok()?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let line = listed.lines().find(|line| line.trim_start().starts_with("libfabric"))?;
+    let path = line.split("=>").nth(1)?.split_whitespace().next()?;
+    Some(PathBuf::from(path))
+}
+
+const LIBFABRIC_MIN: (u32, u32) = (1, 17);
+const MEMLOCK_MIN: u64 = 64 << 10;

@@ -1,0 +1,216 @@
+//! `gambeson run -- mpiexec ...`: the job as it is, with every message sealed.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use gambeson_proto::credential::{Credential, Tuning};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use serde_json::json;
+
+use crate::failure::{Failure, STATUSES, Status};
+use crate::job::reports::Reports;
+use crate::job::{self, Job, processes};
+use crate::launcher::Variable;
+use crate::machine;
+use crate::plan::{Options, Plan};
+use crate::policy_files;
+use crate::report;
+use crate::supervise::{self, Start};
+
+/// Runs an MPI job so that every message between its processes is sealed
+///
+/// The job's output, signals and exit status pass through. A rank whose messages would not be
+/// protected as the policy says is stopped before its first message, and the job ends with
+/// status 70 and a sentence that names the rank, the cause and the remedy.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    /// Print per rank, at the end, what was sealed and what it cost
+    #[arg(long)]
+    stats: bool,
+    /// Write the same as JSON, to stdout or to FILE
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Print no notes
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    // The secret passes through this process: no other may look into it, and no core file hold it.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
+    let plan = Plan::make(&arguments.options)?;
+    if !arguments.quiet {
+        notes(&plan);
+    }
+    let outcome = run(&plan, &arguments.options.command[1..])?;
+    arguments.report(&plan, &outcome)?;
+    Ok(outcome.verdict())
+}
+
+/// What is left when the job is over and its directory gone.
+struct Outcome {
+    status: ExitStatus,
+    reports: Reports,
+    /// Processes of the job that outlived its launcher and were ended.
+    ended: usize,
+}
+
+fn notes(plan: &Plan) {
+    let note = |text: &str| eprintln!("gambeson: note: {text}");
+    for text in &plan.loaded.resolution.notes {
+        note(text);
+    }
+    if !plan.seals_hosts() {
+        note(
+            "processes of one host talk through the MPI's own shared memory, in clear inside the host; --intra-host sealed takes that through the provider too",
+        );
+    }
+    if plan.policy().weakens() {
+        note(
+            "the policy lets some pairs of processes exchange messages that others can read; `gambeson policy check HOST HOST` says which",
+        );
+    }
+    if let Some(text) = machine::swap_warning() {
+        note(&text);
+    }
+}
+
+fn run(plan: &Plan, arguments: &[OsString]) -> Result<Outcome, Failure> {
+    let (job_id, job_secret) = job::draw()?;
+    let credential = Credential {
+        partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
+        job_id,
+        job_secret,
+        policy: plan.policy().clone(),
+        tuning: Tuning::default(),
+    };
+    let job = Job::create(&credential, &plan.libraries)?;
+    drop(credential);
+    let variables = plan.variables(&job.providers())?;
+    prepare(plan, &job, &variables)?;
+    let environment = environment(plan, &job, &variables)?;
+    let start = Start { program: &plan.launcher.program, arguments, environment: &environment };
+    let status = supervise::run(&start, || !Reports::read(job.directory(), job.keys()).refusals.is_empty())?;
+    wait_for_agents(&job);
+    let reports = Reports::read(job.directory(), job.keys());
+    // A job that ended well may have left servers running on purpose.
+    let failed = !status.success() || !reports.refusals.is_empty();
+    let ended = if failed { processes::end(job.directory()) } else { 0 };
+    Ok(Outcome { status, reports, ended })
+}
+
+/// Leaves in the job's directory what the guard looks at.
+fn prepare(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<(), Failure> {
+    let lines: String = variables.iter().map(|variable| format!("{}={}\n", variable.name, variable.value)).collect();
+    job.write("environment", lines.as_bytes())?;
+    if let Err(refused) = plan.one_sided() {
+        job.write("one-sided", format!("{}\n{}\n", refused.cause, refused.remedy).as_bytes())?;
+    }
+    Ok(())
+}
+
+fn environment(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<Vec<(String, OsString)>, Failure> {
+    let mut environment: Vec<(String, OsString)> =
+        variables.iter().map(|variable| (variable.name.to_owned(), variable.value.clone().into())).collect();
+    environment.push(("GAMBESON_JOB".to_owned(), job.directory().into()));
+    environment.push(("GAMBESON_CORE".to_owned(), plan.core.clone().into()));
+    // The user's own libraries stay in front, as they were.
+    let mut preload = env::var_os("LD_PRELOAD").filter(|list| !list.is_empty()).unwrap_or_default();
+    if !preload.is_empty() {
+        preload.push(":");
+    }
+    preload.push(job.guard());
+    environment.push(("LD_PRELOAD".to_owned(), preload));
+    if plan.hosts.several() {
+        let hooks = (plan.launcher.dialect().agent)(&job.agent()).map_err(Failure::refused)?;
+        environment.extend(hooks.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
+    }
+    Ok(environment)
+}
+
+/// Agents bring the pages of other hosts when those hosts are done.
+fn wait_for_agents(job: &Job) {
+    let busy = || {
+        let entries = fs::read_dir(job.directory()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("agent-"))
+    };
+    let deadline = Instant::now() + AGENTS_GRACE;
+    while Instant::now() < deadline && busy() {
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+impl Arguments {
+    fn report(&self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
+        let Reports { ranks, refusals, .. } = &outcome.reports;
+        if self.stats && !ranks.is_empty() {
+            eprint!("{}", report::table(ranks));
+        }
+        if let Some(file) = &self.json {
+            let value = json!({
+                "mpi": plan.launcher.version,
+                "intra_host": if plan.seals_hosts() { "sealed" } else { "mpi" },
+                "status": outcome.status.code(),
+                "refused": refusals,
+                "unprotected": outcome.reports.unprotected(),
+                "ended": outcome.ended,
+                "ranks": ranks.iter().map(report::rank).collect::<Vec<_>>(),
+            });
+            if file.as_os_str() == "-" {
+                println!("{value:#}");
+            } else {
+                fs::write(file, format!("{value:#}\n")).map_err(|error| {
+                    Failure::system(format!("the report cannot be written to {} ({error})", file.display()))
+                })?;
+            }
+        }
+        if !self.quiet && !outcome.reports.started() && outcome.status.success() {
+            eprintln!("gambeson: note: no process of this job started MPI, so nothing was sealed");
+        }
+        Ok(())
+    }
+}
+
+impl Outcome {
+    /// A refusal of any rank is the refusal of the job; else the job's own status counts.
+    fn verdict(&self) -> ExitCode {
+        let Reports { refusals, ranks, .. } = &self.reports;
+        if let Some(first) = refusals.first() {
+            let who: Vec<_> = refusals.iter().map(|refusal| refusal.who.as_str()).collect();
+            eprintln!("gambeson: the job is refused and was ended, because of {}:", list(&who));
+            eprintln!("{}", first.sentence);
+            return Status::Refused.into();
+        }
+        let unprotected = self.reports.unprotected();
+        // In a job that failed by itself, ranks may have ended on their way into MPI.
+        if !unprotected.is_empty() && (self.status.success() || ranks.is_empty()) {
+            eprintln!(
+                "gambeson: the job is refused: {} started MPI, whose libfabric never opened Gambeson's provider. `gambeson doctor -- mpiexec ...` looks for the cause; FI_LOG_LEVEL=info lets libfabric say why.",
+                list(&unprotected)
+            );
+            return Status::Refused.into();
+        }
+        supervise::end_as(self.status).into()
+    }
+}
+
+fn list<T: ToString>(items: &[T]) -> String {
+    let first: Vec<_> = items.iter().take(10).map(T::to_string).collect();
+    match items.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// How long agents may take to bring their pages.
+const AGENTS_GRACE: Duration = Duration::from_secs(10);

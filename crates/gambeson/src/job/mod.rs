@@ -1,0 +1,199 @@
+//! The job's directory in memory: the credential, what the guard compares, the libraries, and what the ranks leave there.
+//!
+//! ```text
+//! /dev/shm/gambeson-<uid>-<job id>/   0700
+//!   owner          who made it: process id and start, so that a later run can clear up after a crash
+//!   credential     0600: the job secret and the policy
+//!   environment    what every rank must find, for the guard
+//!   one-sided      why windows are refused, if they are
+//!   lib/           the provider under the name libfabric looks for, the vendor's beside it, the guard
+//!   gambeson-agent what the launcher calls in place of ssh
+//!   rank-<pid>     a page per provider      refused-<pid>   a sentence per refusal of the guard
+//! ```
+
+pub(crate) mod processes;
+pub(crate) mod reports;
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use gambeson_proto::credential::Credential;
+use gambeson_proto::key_schedule::JobKeys;
+use gambeson_proto::secret::Secret32;
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+use crate::libraries::Libraries;
+
+/// A job's directory; dropping it wipes the credential and removes everything.
+pub(crate) struct Job {
+    directory: PathBuf,
+    keys: JobKeys,
+}
+
+impl Job {
+    /// Makes the directory and puts the credential and the libraries there.
+    pub(crate) fn create(credential: &Credential, libraries: &Libraries) -> Result<Self, Failure> {
+        clear_up();
+        let directory = directory_of(&credential.job_id);
+        create_directory(&directory)?;
+        // From here on whatever fails, dropping the job removes it.
+        let job = Self { directory, keys: credential.job_keys() };
+        job.write("owner", owner(std::process::id()).unwrap_or_default().as_bytes())?;
+        job.write("credential", &credential.encode())?;
+        job.install(libraries)?;
+        Ok(job)
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn keys(&self) -> &JobKeys {
+        &self.keys
+    }
+
+    /// Where libfabric finds the provider.
+    pub(crate) fn providers(&self) -> PathBuf {
+        self.directory.join("lib")
+    }
+
+    /// What goes into LD_PRELOAD.
+    pub(crate) fn guard(&self) -> PathBuf {
+        self.providers().join(GUARD)
+    }
+
+    /// What launchers call in place of ssh.
+    pub(crate) fn agent(&self) -> PathBuf {
+        self.directory.join(AGENT)
+    }
+
+    /// Writes one file of the directory, for the user alone.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let path = self.directory.join(name);
+        let written = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut file| file.write_all(bytes));
+        written.map_err(|error| cannot(&path, &error))
+    }
+
+    fn install(&self, libraries: &Libraries) -> Result<(), Failure> {
+        let providers = self.providers();
+        DirBuilder::new().mode(0o700).create(&providers).map_err(|error| cannot(&providers, &error))?;
+        let link = |target: &Path, name: &Path| {
+            let link = name.to_owned();
+            symlink(target, &link).map_err(|error| cannot(&link, &error))
+        };
+        link(&libraries.provider, &providers.join(PROVIDER))?;
+        link(&libraries.guard, &providers.join(GUARD))?;
+        link(&libraries.program, &self.agent())?;
+        for vendor in &libraries.vendor {
+            let name = vendor.file_name().expect("a library has a name");
+            // The same provider may lie in several of the vendor's directories; the first counts.
+            let _ = symlink(vendor, providers.join(name));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        remove(&self.directory);
+    }
+}
+
+/// A fresh identity and secret from the kernel.
+pub(crate) fn draw() -> Result<([u8; 16], Secret32), Failure> {
+    let mut id = [0; 16];
+    let mut secret = Zeroizing::new([0; 32]);
+    getrandom::fill(&mut id).and_then(|()| getrandom::fill(&mut *secret)).map_err(|error| {
+        Failure::system(format!("the kernel gives no random numbers ({error}), so no secret can be made"))
+    })?;
+    Ok((id, Secret32::from_bytes(*secret)))
+}
+
+/// The same path on every host of the job.
+pub(crate) fn directory_of(job_id: &[u8; 16]) -> PathBuf {
+    let id: String = job_id[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    Path::new(MEMORY).join(format!("{}{id}", prefix()))
+}
+
+fn prefix() -> String {
+    format!("gambeson-{}-", rustix::process::geteuid().as_raw())
+}
+
+fn create_directory(directory: &Path) -> Result<(), Failure> {
+    // A secret on a disk outlives its job.
+    let in_memory = rustix::fs::statfs(MEMORY).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
+    if !in_memory {
+        return Err(Failure::refused(format!(
+            "{MEMORY} is no tmpfs, so there is no place in memory for the job's secret; mount one: mount -t tmpfs -o mode=1777 tmpfs {MEMORY}"
+        )));
+    }
+    DirBuilder::new().mode(0o700).create(directory).map_err(|error| cannot(directory, &error))
+}
+
+fn cannot(path: &Path, error: &io::Error) -> Failure {
+    Failure::system(format!(
+        "{} cannot be made ({error}), so the job's secret cannot reach its ranks; make room in {MEMORY}",
+        path.display()
+    ))
+}
+
+/// Overwrites the credential and removes a job's directory.
+pub(crate) fn remove(directory: &Path) {
+    let credential = directory.join("credential");
+    if let (Ok(metadata), Ok(mut file)) =
+        (fs::symlink_metadata(&credential), OpenOptions::new().write(true).open(&credential))
+    {
+        let length = usize::try_from(metadata.len()).unwrap_or(0);
+        let _ = file.write_all(&vec![0; length]);
+    }
+    // Ranks that are still ending may add a page meanwhile.
+    for _ in 0..3 {
+        if fs::remove_dir_all(directory).is_ok() || !directory.exists() {
+            return;
+        }
+    }
+}
+
+/// Removes what runs that were killed have left behind.
+fn clear_up() {
+    let Ok(entries) = fs::read_dir(MEMORY) else {
+        return;
+    };
+    let (prefix, me) = (prefix(), rustix::process::geteuid().as_raw());
+    for entry in entries.flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(&prefix);
+        if !ours || !entry.metadata().is_ok_and(|metadata| metadata.uid() == me && metadata.is_dir()) {
+            continue;
+        }
+        let Ok(owner_was) = fs::read_to_string(entry.path().join("owner")) else {
+            continue;
+        };
+        let pid = owner_was.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        if pid.is_some_and(|pid| owner(pid).as_deref() != Some(owner_was.as_str())) {
+            remove(&entry.path());
+        }
+    }
+}
+
+/// A process for all time: its id and when it started, in this boot and PID namespace.
+fn owner(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; the start is the 20th field behind it.
+    let start = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned();
+    Some(format!("{pid} {start}"))
+}
+
+const MEMORY: &str = "/dev/shm";
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+/// The name libfabric looks for.
+const PROVIDER: &str = "libgambeson-fi.so";
+const GUARD: &str = "libgambeson-guard.so";
+const AGENT: &str = "gambeson-agent";

@@ -1,0 +1,54 @@
+//! Intel MPI, whose launcher is a Hydra with options and variables of its own.
+
+use gambeson_proto::policy::IntraHost;
+
+use super::mpich::{HYDRA_OPTIONS, hydra_meaning};
+use super::{Dialect, Request, Variable, libfabric_variables};
+
+pub(super) const DIALECT: Dialect = Dialect {
+    options: OPTIONS,
+    meaning: hydra_meaning,
+    spelling: |variable| format!("-genv {variable}"),
+    variables,
+    agent: |agent| {
+        Ok(vec![
+            ("I_MPI_HYDRA_BOOTSTRAP", "rsh".to_owned()),
+            ("I_MPI_HYDRA_BOOTSTRAP_EXEC", agent.display().to_string()),
+        ])
+    },
+    one_sided: |_| Ok(()),
+    seals_hosts: false,
+};
+
+fn variables(request: &Request<'_>) -> Vec<Variable> {
+    let mut variables = libfabric_variables(request);
+    variables.push(match request.intra_host {
+        // Who asks for libfabric alone asks for more than the policy does.
+        IntraHost::Mpi => Variable::new("I_MPI_FABRICS", "shm:ofi").or(|value| value == "ofi"),
+        IntraHost::Sealed => Variable::new("I_MPI_FABRICS", "ofi"),
+    });
+    variables.push(Variable::new("I_MPI_OFI_PROVIDER", "gambeson"));
+    variables
+}
+
+/// Hydra's options, and those that are Intel's alone.
+const OPTIONS: &[(&str, usize)] = &{
+    const OWN: [(&str, usize); 9] = [
+        ("genvexcl", 1),
+        ("genvexcllist", 1),
+        ("gtool", 1),
+        ("gtoolfile", 1),
+        ("hosts-group", 1),
+        ("s", 1),
+        ("grr", 1),
+        ("cpu-bind", 1),
+        ("tmpdir", 1),
+    ];
+    let mut options = [("", 0); HYDRA_OPTIONS.len() + OWN.len()];
+    let mut place = 0;
+    while place < options.len() {
+        options[place] = if place < OWN.len() { OWN[place] } else { HYDRA_OPTIONS[place - OWN.len()] };
+        place += 1;
+    }
+    options
+};

@@ -1,0 +1,117 @@
+//! Recognises the MPI behind the mpiexec it is given, and knows what each needs.
+//!
+//! An MPI is a [`Dialect`]: data and small functions, one file per MPI. What is common to all,
+//! recognising, reading a command line and judging it, is here and in [`command_line`].
+
+pub(crate) mod command_line;
+mod intel;
+mod mpich;
+mod openmpi;
+mod recognise;
+mod slurm;
+
+use std::path::{Path, PathBuf};
+
+use gambeson_proto::policy::IntraHost;
+
+use command_line::Meaning;
+pub(crate) use recognise::recognise;
+
+/// Which MPI the launcher belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flavour {
+    Mpich,
+    Intel,
+    OpenMpi { major: u32 },
+    Slurm,
+}
+
+/// The launcher found.
+#[derive(Clone, Debug)]
+pub(crate) struct Launcher {
+    pub(crate) flavour: Flavour,
+    /// As it names itself.
+    pub(crate) version: String,
+    /// What will be executed.
+    pub(crate) program: PathBuf,
+}
+
+/// What the environment has to be made for.
+#[derive(Clone, Debug)]
+pub(crate) struct Request<'r> {
+    pub(crate) intra_host: IntraHost,
+    /// Whether processes on other hosts take part.
+    pub(crate) several_hosts: bool,
+    /// The directory with the provider, which FI_PROVIDER_PATH will name.
+    pub(crate) providers: &'r Path,
+}
+
+/// A variable that a rank must find as it is here.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: &'static str,
+    pub(crate) value: String,
+    /// Whether a value somebody else chose is as good.
+    pub(crate) permits: fn(&str) -> bool,
+}
+
+/// How one MPI speaks.
+pub(crate) struct Dialect {
+    /// The options that take values, without dashes, and how many; all others take none.
+    pub(crate) options: &'static [(&'static str, usize)],
+    /// What an option says about the environment or the hosts.
+    pub(crate) meaning: fn(option: &str, values: &[String]) -> Vec<Meaning>,
+    /// The option that sets a variable, for sentences.
+    pub(crate) spelling: fn(variable: &str) -> String,
+    /// What its ranks must find in their environment.
+    pub(crate) variables: fn(&Request<'_>) -> Vec<Variable>,
+    /// What makes it start its own processes on other hosts through `agent`.
+    pub(crate) agent: fn(agent: &Path) -> Result<Hooks, &'static str>,
+    /// Why one-sided communication has no sealed way, if so.
+    pub(crate) one_sided: fn(&Request<'_>) -> Result<(), OneSided>,
+    /// Whether processes of one host talk through the provider whatever `intra_host` says.
+    pub(crate) seals_hosts: bool,
+}
+
+/// Variables that only the launcher reads.
+pub(crate) type Hooks = Vec<(&'static str, String)>;
+
+/// Why windows are refused.
+pub(crate) struct OneSided {
+    pub(crate) cause: &'static str,
+    pub(crate) remedy: &'static str,
+}
+
+impl Launcher {
+    pub(crate) fn dialect(&self) -> &'static Dialect {
+        match self.flavour {
+            Flavour::Mpich => &mpich::DIALECT,
+            Flavour::Intel => &intel::DIALECT,
+            Flavour::OpenMpi { major: 5.. } => &openmpi::DIALECT_5,
+            Flavour::OpenMpi { .. } => &openmpi::DIALECT_4,
+            Flavour::Slurm => &slurm::DIALECT,
+        }
+    }
+}
+
+impl Variable {
+    fn new(name: &'static str, value: impl Into<String>) -> Self {
+        Self { name, value: value.into(), permits: |_| false }
+    }
+
+    fn or(mut self, permits: fn(&str) -> bool) -> Self {
+        self.permits = permits;
+        self
+    }
+}
+
+/// What libfabric needs under every MPI.
+fn libfabric_variables(request: &Request<'_>) -> Vec<Variable> {
+    vec![
+        Variable::new("FI_PROVIDER", "gambeson"),
+        Variable::new("FI_PROVIDER_PATH", request.providers.display().to_string()),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

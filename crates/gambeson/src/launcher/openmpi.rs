@@ -1,0 +1,173 @@
+//! Open MPI 4 and 5: everything through `pml cm` over `mtl ofi`; one-sided by what each has left.
+//!
+//! | | Open MPI 4 | Open MPI 5 |
+//! |---|---|---|
+//! | messages, inside a host too | provider | provider |
+//! | windows on one host | osc pt2pt, over the provider | shared memory (osc rdma over btl sm, osc sm) |
+//! | windows between hosts | osc pt2pt, over the provider | none: osc rdma would use btl tcp, in clear |
+
+use std::path::Path;
+
+use gambeson_proto::policy::IntraHost;
+
+use super::command_line::{Meaning, host_list, setting};
+use super::{Dialect, OneSided, Request, Variable, libfabric_variables};
+
+pub(super) const DIALECT_4: Dialect = Dialect {
+    options: OPTIONS,
+    meaning,
+    spelling,
+    variables: variables_4,
+    agent: |agent| Ok(vec![("OMPI_MCA_plm_rsh_agent", agent.display().to_string())]),
+    one_sided: |_| Ok(()),
+    seals_hosts: true,
+};
+
+pub(super) const DIALECT_5: Dialect = Dialect {
+    options: OPTIONS,
+    meaning,
+    spelling,
+    variables: variables_5,
+    agent: |agent| Ok(agent_5(agent)),
+    one_sided: one_sided_5,
+    seals_hosts: true,
+};
+
+fn variables_4(request: &Request<'_>) -> Vec<Variable> {
+    let mut variables = common(request);
+    variables.push(Variable::new("OMPI_MCA_btl", "self,vader").or(|list| only(list, &["self", "vader", "sm"])));
+    variables.push(Variable::new("OMPI_MCA_osc", "pt2pt"));
+    variables
+}
+
+fn variables_5(request: &Request<'_>) -> Vec<Variable> {
+    let mut variables = common(request);
+    variables.push(Variable::new("OMPI_MCA_btl", "self,sm").or(|list| only(list, &["self", "sm", "vader"])));
+    variables.push(Variable::new("OMPI_MCA_osc", "rdma,sm").or(|list| only(list, &["rdma", "sm"])));
+    variables
+}
+
+fn common(request: &Request<'_>) -> Vec<Variable> {
+    let mut variables = libfabric_variables(request);
+    variables.push(Variable::new("OMPI_MCA_pml", "cm"));
+    variables.push(Variable::new("OMPI_MCA_mtl", "ofi"));
+    variables.push(Variable::new("OMPI_MCA_mtl_ofi_provider_include", "gambeson"));
+    // Collectives over shared memory of their own would stay inside the host, in clear.
+    if request.intra_host == IntraHost::Sealed {
+        variables.push(Variable::new("OMPI_MCA_coll", "^sm,xhc,acoll"));
+    }
+    variables
+}
+
+fn only(list: &str, permitted: &[&str]) -> bool {
+    !list.is_empty() && list.split(',').all(|component| permitted.contains(&component.trim()))
+}
+
+fn one_sided_5(request: &Request<'_>) -> Result<(), OneSided> {
+    let cause = if request.several_hosts {
+        "Open MPI 5 moves one-sided data between hosts over btl/tcp, past the provider and in clear"
+    } else if request.intra_host == IntraHost::Sealed {
+        "Open MPI 5 moves one-sided data inside a host through shared memory, in clear, and the policy asks for sealed hosts"
+    } else {
+        return Ok(());
+    };
+    Err(OneSided {
+        cause,
+        remedy: "Use MPICH, Intel MPI or Open MPI 4 for programs with windows, whose one-sided data passes the provider",
+    })
+}
+
+fn agent_5(agent: &Path) -> Vec<(&'static str, String)> {
+    vec![("PRTE_MCA_plm_ssh_agent", agent.display().to_string())]
+}
+
+fn meaning(option: &str, values: &[String]) -> Vec<Meaning> {
+    match (option, values) {
+        ("mca" | "gmca" | "omca" | "gomca", [name, value]) => {
+            vec![Meaning::Sets { variable: format!("OMPI_MCA_{name}"), value: value.clone() }]
+        }
+        ("prtemca" | "gprtemca", [name, value]) => {
+            vec![Meaning::Sets { variable: format!("PRTE_MCA_{name}"), value: value.clone() }]
+        }
+        ("x", values) => setting(values),
+        ("H" | "host", values) => host_list(values),
+        ("hostfile" | "machinefile" | "default-hostfile" | "add-hostfile", values) => {
+            values.iter().cloned().map(Meaning::HostFile).collect()
+        }
+        ("add-host", values) => host_list(values),
+        _ => Vec::new(),
+    }
+}
+
+fn spelling(variable: &str) -> String {
+    match (variable.strip_prefix("OMPI_MCA_"), variable.strip_prefix("PRTE_MCA_")) {
+        (Some(parameter), _) => format!("--mca {parameter}"),
+        (_, Some(parameter)) => format!("--prtemca {parameter}"),
+        _ => format!("-x {variable}"),
+    }
+}
+
+const OPTIONS: &[(&str, usize)] = &[
+    ("n", 1),
+    ("np", 1),
+    ("c", 1),
+    ("N", 1),
+    ("npernode", 1),
+    ("npersocket", 1),
+    ("ppr", 1),
+    ("mca", 2),
+    ("gmca", 2),
+    ("omca", 2),
+    ("gomca", 2),
+    ("prtemca", 2),
+    ("gprtemca", 2),
+    ("pmixmca", 2),
+    ("gpmixmca", 2),
+    ("x", 1),
+    ("H", 1),
+    ("host", 1),
+    ("hostfile", 1),
+    ("machinefile", 1),
+    ("default-hostfile", 1),
+    ("add-host", 1),
+    ("add-hostfile", 1),
+    ("wdir", 1),
+    ("wd", 1),
+    ("bind-to", 1),
+    ("map-by", 1),
+    ("rank-by", 1),
+    ("cpu-list", 1),
+    ("cpu-set", 1),
+    ("cpus-per-proc", 1),
+    ("cpus-per-rank", 1),
+    ("rf", 1),
+    ("rankfile", 1),
+    ("output", 1),
+    ("output-filename", 1),
+    ("display", 1),
+    ("stdin", 1),
+    ("tune", 1),
+    ("am", 1),
+    ("app", 1),
+    ("prefix", 1),
+    ("path", 1),
+    ("timeout", 1),
+    ("personality", 1),
+    ("dvm", 1),
+    ("dvm-uri", 1),
+    ("ompi-server", 1),
+    ("pid", 1),
+    ("namespace", 1),
+    ("launch-agent", 1),
+    ("preload-files", 1),
+    ("report-pid", 1),
+    ("report-uri", 1),
+    ("runtime-options", 1),
+    ("max-restarts", 1),
+    ("max-vm-size", 1),
+    ("num-connect-retries", 1),
+    ("set-sid", 1),
+    ("tmpdir", 1),
+    ("xterm", 1),
+    ("pmixam", 1),
+];

@@ -1,0 +1,128 @@
+//! Finds the launcher and asks it, once, who it is.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Flavour, Launcher};
+use crate::failure::Failure;
+
+/// Recognises the MPI behind the name it is given.
+pub(crate) fn recognise(name: &OsStr) -> Result<Launcher, Failure> {
+    let program = find(name)?;
+    if !looks_like_a_launcher(&program) {
+        return Err(unknown(name, "is not the launcher of an MPI"));
+    }
+    let answer = ask(&program).map_err(|error| unknown(name, &format!("did not answer `--version` ({error})")))?;
+    match flavour(&answer) {
+        Some((flavour, version)) => Ok(Launcher { flavour, version, program }),
+        None => Err(unknown(name, "says nothing of an MPI known here when asked for its version")),
+    }
+}
+
+fn unknown(name: &OsStr, what: &str) -> Failure {
+    Failure::refused(format!(
+        "{} {what}, so nobody knows how to seal its messages; put `gambeson run --` directly in front of the mpiexec of MPICH 4 or later, Open MPI 4 or later or Intel MPI 2021, or of srun",
+        Path::new(name).display()
+    ))
+}
+
+/// Searches PATH as a shell does.
+fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+    let named = Path::new(name);
+    let candidates = if named.components().count() > 1 {
+        vec![named.to_owned()]
+    } else {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).map(|directory| directory.join(name)).collect()
+    };
+    candidates.into_iter().find(|candidate| is_executable(candidate)).ok_or_else(|| {
+        Failure::unavailable(format!(
+            "{} was not found; give the path of mpiexec, or load the module of your MPI first",
+            named.display()
+        ))
+    })
+}
+
+fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+/// Only what calls itself a launcher is run with `--version`: anything else might do anything.
+fn looks_like_a_launcher(program: &Path) -> bool {
+    let real = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+    let named = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        NAMES.iter().any(|known| name.contains(known))
+    };
+    named(program) || named(&real) || script(&real).is_some_and(|text| NAMES.iter().any(|known| text.contains(known)))
+}
+
+/// The text of a script; a site's own mpiexec may be one.
+fn script(path: &Path) -> Option<String> {
+    let mut text = Vec::new();
+    fs::File::open(path).ok()?.take(SCRIPT_MAX).read_to_end(&mut text).ok()?;
+    text.starts_with(b"#!").then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
+fn ask(program: &Path) -> Result<String, String> {
+    let mut child = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| error.to_string())?;
+    let mut output = child.stdout.take().expect("stdout is piped");
+    let reader = thread::spawn(move || {
+        let mut answer = Vec::new();
+        let _ = Read::by_ref(&mut output).take(ANSWER_MAX).read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    });
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break,
+            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("no answer in {} s", PATIENCE.as_secs()));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    reader.join().map_err(|_| "its answer was lost".to_owned())
+}
+
+/// Who an answer to `--version` comes from.
+pub(super) fn flavour(answer: &str) -> Option<(Flavour, String)> {
+    let first = answer.lines().find(|line| !line.trim().is_empty())?.trim();
+    if answer.contains("Intel(R) MPI Library") {
+        return Some((Flavour::Intel, first.to_owned()));
+    }
+    if first.contains("(Open MPI)") || first.contains("(OpenRTE)") || first.contains("(PRRTE)") {
+        let version = first.split_whitespace().next_back()?;
+        let major: u32 = version.split('.').next()?.parse().ok()?;
+        // PRRTE counts its own versions; it came with Open MPI 5.
+        let major = if first.contains("(PRRTE)") { 5 } else { major };
+        return (major >= 4).then(|| (Flavour::OpenMpi { major }, format!("Open MPI {version}")));
+    }
+    if answer.contains("HYDRA build details") {
+        let version = answer.lines().find_map(|line| line.trim().strip_prefix("Version:")).unwrap_or_default().trim();
+        let major: u32 = version.split('.').next()?.parse().ok()?;
+        return (major >= 4).then(|| (Flavour::Mpich, format!("MPICH {version}")));
+    }
+    first.starts_with("slurm ").then(|| (Flavour::Slurm, first.to_owned()))
+}
+
+const NAMES: [&str; 5] = ["mpiexec", "mpirun", "orterun", "prterun", "srun"];
+const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_MAX: u64 = 64 << 10;
+const SCRIPT_MAX: u64 = 64 << 10;

@@ -1,0 +1,275 @@
+//! What a job will run with, decided before anything is started; `run` carries it out and `doctor` describes it.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use gambeson_proto::policy::{IntraHost, Policy};
+
+use crate::failure::Failure;
+use crate::hosts::Hosts;
+use crate::launcher::command_line::{Meaning, Said, read};
+use crate::launcher::{Flavour, Launcher, OneSided, Request, Variable, recognise};
+use crate::libraries::Libraries;
+use crate::policy_files::{self, Loaded};
+
+/// What `run` and `doctor` are told alike.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// The policy; without it ./gambeson.toml may strengthen the default
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// What carries messages between processes of one host: the MPI's own shared memory, in clear, or the provider
+    #[arg(long, value_name = "HOW")]
+    intra_host: Option<IntraHostArgument>,
+    /// The libfabric provider that carries the sealed records: tcp, verbs, efa, ...
+    #[arg(long, value_name = "PROVIDER", default_value = "tcp")]
+    core: String,
+    /// mpiexec and all its arguments
+    #[arg(last = true, required = true, value_name = "MPIEXEC ...")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum IntraHostArgument {
+    Mpi,
+    Sealed,
+}
+
+/// Everything decided.
+pub(crate) struct Plan {
+    pub(crate) launcher: Launcher,
+    pub(crate) loaded: Loaded,
+    pub(crate) core: String,
+    pub(crate) hosts: Hosts,
+    pub(crate) libraries: Libraries,
+    said: Vec<Said>,
+}
+
+impl Plan {
+    /// Decides, or refuses with the reason.
+    pub(crate) fn make(options: &Options) -> Result<Self, Failure> {
+        let (name, arguments) = options.command.split_first().expect("clap requires a command");
+        let mut loaded = policy_files::load(options.policy.as_deref())?;
+        loaded.resolution.policy = inside_hosts(loaded.resolution.policy, options.intra_host)?;
+        let launcher = recognise(name)?;
+        let said = read(launcher.dialect(), arguments);
+        let hosts = Hosts::find(&said);
+        let libraries = Libraries::find(Some(&launcher))?;
+        let plan = Self { launcher, loaded, core: core(&options.core)?, hosts, libraries, said };
+        plan.can_reach_hosts()?;
+        // The real directory does not exist yet, and no value of a variable is judged by it.
+        plan.variables(Path::new(""))?;
+        Ok(plan)
+    }
+
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.loaded.resolution.policy
+    }
+
+    /// What every rank must find in its environment; refuses where somebody chose otherwise.
+    pub(crate) fn variables(&self, providers: &Path) -> Result<Vec<Variable>, Failure> {
+        let mut variables = (self.launcher.dialect().variables)(&self.request(providers));
+        if let Flavour::OpenMpi { .. } = self.launcher.flavour {
+            self.nothing_overrides(&variables)?;
+        }
+        for variable in &mut variables {
+            self.agree_with_environment(variable)?;
+        }
+        self.agree_with_command_line(&mut variables)?;
+        Ok(variables)
+    }
+
+    /// Why windows are refused, if they are.
+    pub(crate) fn one_sided(&self) -> Result<(), OneSided> {
+        (self.launcher.dialect().one_sided)(&self.request(Path::new("")))
+    }
+
+    /// Whether messages inside a host pass the provider.
+    pub(crate) fn seals_hosts(&self) -> bool {
+        self.launcher.dialect().seals_hosts || self.policy().intra_host() == IntraHost::Sealed
+    }
+
+    fn request<'r>(&self, providers: &'r Path) -> Request<'r> {
+        Request { intra_host: self.policy().intra_host(), several_hosts: self.hosts.several(), providers }
+    }
+
+    fn agree_with_environment(&self, variable: &mut Variable) -> Result<(), Failure> {
+        let Ok(found) = env::var(variable.name) else {
+            return Ok(());
+        };
+        // The path is taken over, the providers it led to with it; naming the core provider says nothing new.
+        let harmless = variable.name == "FI_PROVIDER_PATH" || (variable.name == "FI_PROVIDER" && found == self.core);
+        if harmless || found == variable.value {
+            return Ok(());
+        }
+        if (variable.permits)(&found) {
+            variable.value = found;
+            return Ok(());
+        }
+        let remedy = if variable.name == "FI_PROVIDER" {
+            format!("unset it, or name it as the provider that carries the sealed records: --core {found}")
+        } else {
+            format!("unset {}", variable.name)
+        };
+        Err(Failure::refused(format!(
+            "the environment says {}={found}, which would lead messages past the provider (sealing needs \"{}\"); {remedy}",
+            variable.name, variable.value
+        )))
+    }
+
+    fn agree_with_command_line(&self, variables: &mut [Variable]) -> Result<(), Failure> {
+        for said in &self.said {
+            match &said.meaning {
+                Meaning::Strips => {
+                    return Err(Failure::refused(format!(
+                        "\"{}\" keeps from the ranks what they need to seal their messages; remove it",
+                        said.written
+                    )));
+                }
+                Meaning::Sets { variable, value } => self.agree_with_setting(variables, variable, value, said)?,
+                Meaning::Hosts(_) | Meaning::HostFile(_) | Meaning::Carrier(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn agree_with_setting(
+        &self,
+        variables: &mut [Variable],
+        name: &str,
+        value: &str,
+        said: &Said,
+    ) -> Result<(), Failure> {
+        if OWN_VARIABLES.contains(&name) {
+            return Err(Failure::refused(format!(
+                "\"{}\" replaces a variable that `gambeson run` sets for the ranks; remove it{}",
+                said.written,
+                if name == "LD_PRELOAD" {
+                    ", and set LD_PRELOAD in the environment of `gambeson run` instead, which keeps it"
+                } else {
+                    ""
+                }
+            )));
+        }
+        let Some(variable) = variables.iter_mut().find(|variable| variable.name == name) else {
+            return Ok(());
+        };
+        if (variable.permits)(value) {
+            value.clone_into(&mut variable.value);
+        }
+        if variable.value == value {
+            return Ok(());
+        }
+        Err(Failure::refused(format!(
+            "\"{}\" would lead messages past the provider (sealing needs {} {}); remove it",
+            said.written,
+            (self.launcher.dialect().spelling)(name),
+            variable.value
+        )))
+    }
+
+    /// Open MPI has a file that even the environment does not override.
+    fn nothing_overrides(&self, variables: &[Variable]) -> Result<(), Failure> {
+        for path in override_files(&self.launcher.program) {
+            let Ok(text) = fs::read_to_string(&path) else {
+                continue;
+            };
+            for line in text.lines() {
+                let Some((name, value)) = line.split('#').next().unwrap_or_default().split_once('=') else {
+                    continue;
+                };
+                let (name, value) = (format!("OMPI_MCA_{}", name.trim()), value.trim());
+                let against = variables.iter().find(|variable| variable.name == name && variable.value != value);
+                if let Some(variable) = against {
+                    return Err(Failure::refused(format!(
+                        "{} says \"{}\", which nothing can override and which would lead messages past the provider (sealing needs \"{}\"); ask for its removal, or use another MPI",
+                        path.display(),
+                        line.trim(),
+                        variable.value
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The secret travels to other hosts over the user's ssh or not at all (rule 7 of the threat model).
+    fn can_reach_hosts(&self) -> Result<(), Failure> {
+        if !self.hosts.several() {
+            return Ok(());
+        }
+        let hosts = self.hosts.remote.join(", ");
+        let cannot = |why: &str| {
+            Failure::refused(format!(
+                "the job uses other hosts ({hosts}), and the job's secret cannot be carried there: {why}"
+            ))
+        };
+        (self.launcher.dialect().agent)(Path::new("")).map_err(&cannot)?;
+        for said in &self.said {
+            if let Meaning::Carrier(_) = said.meaning {
+                return Err(cannot(&format!(
+                    "\"{}\" chooses another way than Gambeson's own over ssh; remove it, and name your ssh in GAMBESON_SSH if it is a special one",
+                    said.written
+                )));
+            }
+        }
+        let ssh = ssh_program();
+        if which(&ssh).is_none() {
+            return Err(cannot(&format!(
+                "{} was not found; install ssh, or name yours in GAMBESON_SSH",
+                Path::new(&ssh).display()
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The policy's word is a floor for the command line's.
+fn inside_hosts(policy: Policy, argument: Option<IntraHostArgument>) -> Result<Policy, Failure> {
+    match argument {
+        Some(IntraHostArgument::Sealed) => Ok(policy.with_sealed_hosts()),
+        Some(IntraHostArgument::Mpi) if policy.intra_host() == IntraHost::Sealed => Err(Failure::refused(
+            "--intra-host mpi asks for less than the policy, which says intra_host = \"sealed\"; leave the option out",
+        )),
+        Some(IntraHostArgument::Mpi) | None => Ok(policy),
+    }
+}
+
+fn core(name: &str) -> Result<String, Failure> {
+    let legal = |character: char| character.is_ascii_alphanumeric() || "_-;.".contains(character);
+    if name.is_empty() || !name.chars().all(legal) || name.contains("gambeson") {
+        return Err(Failure::usage(format!(
+            "--core {name} names no provider of libfabric; write for example --core tcp, and see fi_info -l"
+        )));
+    }
+    Ok(name.to_owned())
+}
+
+/// The user's ssh.
+pub(crate) fn ssh_program() -> OsString {
+    env::var_os("GAMBESON_SSH").filter(|name| !name.is_empty()).unwrap_or_else(|| "ssh".into())
+}
+
+fn which(name: &OsString) -> Option<PathBuf> {
+    if Path::new(name).components().count() > 1 {
+        return fs::canonicalize(name).ok();
+    }
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(name)).find(|candidate| candidate.is_file())
+}
+
+fn override_files(program: &Path) -> Vec<PathBuf> {
+    let real = fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
+    let prefix = real.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    ["etc/openmpi-mca-params-override.conf", "etc/openmpi/openmpi-mca-params-override.conf"]
+        .iter()
+        .map(|name| prefix.join(name))
+        .chain([PathBuf::from("/etc/openmpi/openmpi-mca-params-override.conf")])
+        .collect()
+}
+
+/// Set for the ranks besides what the MPI needs.
+const OWN_VARIABLES: [&str; 3] = ["GAMBESON_JOB", "GAMBESON_CORE", "LD_PRELOAD"];
