@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gambeson")
     group.addoption("--plain", action="store_true", help="run the jobs without Gambeson, to learn what fails by itself")
     group.addoption("--long", action="store_true", help="run the tests marked long too")
+    group.addoption("--attack-seed", type=int, default=None, help="tests/attacks: only the attack of this seed")
     group.addoption("--mpi", default="", help="only these MPIs, separated by commas")
 
 
