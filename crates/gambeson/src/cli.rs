@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completion, doctor, manual, policy, run, start};
+use crate::commands::{completion, doctor, keep, manual, policy, run, start};
 use crate::failure::{Failure, STATUSES};
 
 /// Runs parallel programs so that every message between their processes is sealed.
@@ -23,6 +23,9 @@ pub(crate) enum Command {
     Completion(completion::Arguments),
     #[command(hide = true)]
     Manual(manual::Arguments),
+    /// Holds a job's files on another host
+    #[command(hide = true)]
+    Keep,
     #[command(hide = true)]
     Start(start::Arguments),
 }
@@ -35,6 +38,7 @@ impl Command {
             Self::Policy(arguments) => policy::execute(&arguments),
             Self::Completion(arguments) => completion::execute(&arguments),
             Self::Manual(arguments) => manual::execute(&arguments),
+            Self::Keep => keep::execute(),
             Self::Start(arguments) => start::execute(&arguments),
         }
     }

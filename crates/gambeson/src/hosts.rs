@@ -115,7 +115,7 @@ mod tests {
     fn a_command_line_names_hosts_in_many_ways() {
         let file = env::temp_dir().join(format!("gambeson-hosts-{}", std::process::id()));
         fs::write(&file, "# ours\nlocalhost slots=2\n192.0.2.7:4\nuser@192.0.2.8 max_slots=1\n\n").unwrap();
-        let said = |meaning| Said { meaning, written: String::new() };
+        let said = |meaning| Said { meaning, written: String::new(), place: 0..0 };
         let hosts = Hosts::find(&[
             said(Meaning::HostFile(file.display().to_string())),
             said(Meaning::Hosts(vec!["192.0.2.9".to_owned(), "192.0.2.7".to_owned(), "127.0.0.1".to_owned()])),

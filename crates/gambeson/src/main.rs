@@ -16,6 +16,9 @@ mod policy_files;
 mod report;
 mod supervise;
 
+use std::env;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -25,21 +28,28 @@ use cli::Cli;
 use failure::Status;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => Status::Usage.into(),
-            };
-        }
+    let outcome = match as_agent() {
+        Some(arguments) => commands::agent::execute(&arguments),
+        None => match Cli::try_parse() {
+            Ok(cli) => cli.command.execute(),
+            Err(error) => {
+                let _ = error.print();
+                return match error.kind() {
+                    ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                    _ => Status::Usage.into(),
+                };
+            }
+        },
     };
-    match cli.command.execute() {
-        Ok(status) => status,
-        Err(failure) => {
-            eprintln!("gambeson: {failure}");
-            failure.status.into()
-        }
-    }
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("gambeson: {failure}");
+        failure.status.into()
+    })
+}
+
+/// The arguments of a launcher that knows this program as its ssh, by the link in the job's directory.
+fn as_agent() -> Option<Vec<OsString>> {
+    let mut arguments = env::args_os();
+    let name = arguments.next()?;
+    (Path::new(&name).file_name()? == job::AGENT).then(|| arguments.collect())
 }

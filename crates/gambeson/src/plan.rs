@@ -10,8 +10,8 @@ use gambeson_proto::policy::{IntraHost, Policy};
 
 use crate::failure::Failure;
 use crate::hosts::Hosts;
-use crate::launcher::command_line::{Meaning, Said, read};
-use crate::launcher::{Flavour, Launcher, OneSided, Request, Variable, recognise};
+use crate::launcher::command_line::{Carrier, Meaning, Said, read};
+use crate::launcher::{AGENT_VARIABLES, Flavour, Launcher, OneSided, Request, Variable, recognise};
 use crate::libraries::Libraries;
 use crate::policy_files::{self, Loaded};
 
@@ -45,6 +45,10 @@ pub(crate) struct Plan {
     pub(crate) core: String,
     pub(crate) hosts: Hosts,
     pub(crate) libraries: Libraries,
+    /// What the launcher is started with.
+    pub(crate) arguments: Vec<OsString>,
+    /// The program that carries the secret to other hosts, and its own arguments.
+    pub(crate) ssh: Vec<String>,
     said: Vec<Said>,
 }
 
@@ -58,8 +62,17 @@ impl Plan {
         let said = read(launcher.dialect(), arguments);
         let hosts = Hosts::find(&said);
         let libraries = Libraries::find(Some(&launcher))?;
-        let plan = Self { launcher, loaded, core: core(&options.core)?, hosts, libraries, said };
-        plan.can_reach_hosts()?;
+        let mut plan = Self {
+            launcher,
+            loaded,
+            core: core(&options.core)?,
+            hosts,
+            libraries,
+            arguments: arguments.to_vec(),
+            ssh: Vec::new(),
+            said,
+        };
+        plan.reach_hosts()?;
         // The real directory does not exist yet, and no value of a variable is judged by it.
         plan.variables(Path::new(""))?;
         Ok(plan)
@@ -196,8 +209,9 @@ impl Plan {
         Ok(())
     }
 
-    /// The secret travels to other hosts over the user's ssh or not at all (rule 7 of the threat model).
-    fn can_reach_hosts(&self) -> Result<(), Failure> {
+    /// The secret travels to other hosts over the user's ssh or not at all (rule 7 of the threat
+    /// model). What the user chose in place of ssh goes to the agent, which takes its place.
+    fn reach_hosts(&mut self) -> Result<(), Failure> {
         if !self.hosts.several() {
             return Ok(());
         }
@@ -208,19 +222,31 @@ impl Plan {
             ))
         };
         (self.launcher.dialect().agent)(Path::new("")).map_err(&cannot)?;
+        self.ssh = ssh_program();
+        let mut taken = Vec::new();
         for said in &self.said {
-            if let Meaning::Carrier(_) = said.meaning {
-                return Err(cannot(&format!(
-                    "\"{}\" chooses another way than Gambeson's own over ssh; remove it, and name your ssh in GAMBESON_SSH if it is a special one",
-                    said.written
-                )));
+            match &said.meaning {
+                Meaning::Carrier(Carrier::Foreign) => {
+                    return Err(cannot(&format!(
+                        "\"{}\" chooses another way than ssh; remove it, and name your ssh in GAMBESON_SSH if it is a special one",
+                        said.written
+                    )));
+                }
+                Meaning::Carrier(Carrier::Program(program)) => {
+                    self.ssh = words(program);
+                    taken.push(said.place.clone());
+                }
+                Meaning::Carrier(Carrier::Ssh) => taken.push(said.place.clone()),
+                _ => {}
             }
         }
-        let ssh = ssh_program();
-        if which(&ssh).is_none() {
+        for place in taken.into_iter().rev() {
+            self.arguments.drain(place);
+        }
+        if self.ssh.first().and_then(|program| which(program)).is_none() {
             return Err(cannot(&format!(
                 "{} was not found; install ssh, or name yours in GAMBESON_SSH",
-                Path::new(&ssh).display()
+                self.ssh.join(" ")
             )));
         }
         Ok(())
@@ -248,12 +274,19 @@ fn core(name: &str) -> Result<String, Failure> {
     Ok(name.to_owned())
 }
 
-/// The user's ssh.
-pub(crate) fn ssh_program() -> OsString {
-    env::var_os("GAMBESON_SSH").filter(|name| !name.is_empty()).unwrap_or_else(|| "ssh".into())
+/// The user's ssh, where Gambeson, or else the MPI, is told of a special one.
+pub(crate) fn ssh_program() -> Vec<String> {
+    let named = ["GAMBESON_SSH"].iter().chain(&AGENT_VARIABLES).find_map(|name| env::var(name).ok());
+    let program = named.map(|named| words(&named)).unwrap_or_default();
+    if program.is_empty() { vec!["ssh".to_owned()] } else { program }
 }
 
-fn which(name: &OsString) -> Option<PathBuf> {
+/// Open MPI offers alternatives after a colon; the first counts.
+fn words(program: &str) -> Vec<String> {
+    program.split_whitespace().take_while(|word| *word != ":").map(str::to_owned).collect()
+}
+
+fn which(name: &str) -> Option<PathBuf> {
     if Path::new(name).components().count() > 1 {
         return fs::canonicalize(name).ok();
     }

@@ -1,7 +1,9 @@
 //! One file per subcommand: its arguments, and what it does.
 
+pub(crate) mod agent;
 pub(crate) mod completion;
 pub(crate) mod doctor;
+pub(crate) mod keep;
 pub(crate) mod manual;
 pub(crate) mod policy;
 pub(crate) mod run;

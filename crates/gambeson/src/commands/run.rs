@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use gambeson_proto::credential::{Credential, Tuning};
+use gambeson_proto::ledger::State;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::json;
 
 use crate::failure::{Failure, STATUSES, Status};
-use crate::job::reports::Reports;
+use crate::job::reports::{self, Reports};
 use crate::job::{self, Job, processes};
 use crate::launcher::Variable;
 use crate::machine;
@@ -52,7 +53,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.quiet {
         notes(&plan);
     }
-    let outcome = run(&plan, &arguments.options.command[1..])?;
+    let outcome = run(&plan)?;
     arguments.report(&plan, &outcome)?;
     Ok(outcome.verdict())
 }
@@ -85,7 +86,7 @@ fn notes(plan: &Plan) {
     }
 }
 
-fn run(plan: &Plan, arguments: &[OsString]) -> Result<Outcome, Failure> {
+fn run(plan: &Plan) -> Result<Outcome, Failure> {
     let (job_id, job_secret) = job::draw()?;
     let credential = Credential {
         partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
@@ -99,7 +100,7 @@ fn run(plan: &Plan, arguments: &[OsString]) -> Result<Outcome, Failure> {
     let variables = plan.variables(&job.providers())?;
     prepare(plan, &job, &variables)?;
     let environment = environment(plan, &job, &variables)?;
-    let start = Start { program: &plan.launcher.program, arguments, environment: &environment };
+    let start = Start { program: &plan.launcher.program, arguments: &plan.arguments, environment: &environment };
     let status = supervise::run(&start, || !Reports::read(job.directory(), job.keys()).refusals.is_empty())?;
     wait_for_agents(&job);
     let reports = Reports::read(job.directory(), job.keys());
@@ -133,6 +134,7 @@ fn environment(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<Vec<(St
     environment.push(("LD_PRELOAD".to_owned(), preload));
     if plan.hosts.several() {
         let hooks = (plan.launcher.dialect().agent)(&job.agent()).map_err(Failure::refused)?;
+        environment.push(("GAMBESON_SSH".to_owned(), plan.ssh.join(" ").into()));
         environment.extend(hooks.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     }
     Ok(environment)
@@ -199,6 +201,13 @@ impl Outcome {
                 list(&unprotected)
             );
             return Status::Refused.into();
+        }
+        let open: Vec<_> = ranks.iter().filter(|rank| rank.state == State::Opened).map(reports::name).collect();
+        if !self.status.success() && !open.is_empty() {
+            eprintln!(
+                "gambeson: note: the job failed while {} had endpoints open: one was killed, crashed or gave up, and mpiexec ended the others; what it said above names it",
+                list(&open)
+            );
         }
         supervise::end_as(self.status).into()
     }

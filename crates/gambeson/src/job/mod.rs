@@ -6,11 +6,13 @@
 //!   credential     0600: the job secret and the policy
 //!   environment    what every rank must find, for the guard
 //!   one-sided      why windows are refused, if they are
+//!   vendor         the MPI's own providers, so that other hosts can look for the same
 //!   lib/           the provider under the name libfabric looks for, the vendor's beside it, the guard
 //!   gambeson-agent what the launcher calls in place of ssh
 //!   rank-<pid>     a page per provider      refused-<pid>   a sentence per refusal of the guard
 //! ```
 
+pub(crate) mod bundle;
 pub(crate) mod processes;
 pub(crate) mod reports;
 
@@ -92,6 +94,8 @@ impl Job {
         link(&libraries.provider, &providers.join(PROVIDER))?;
         link(&libraries.guard, &providers.join(GUARD))?;
         link(&libraries.program, &self.agent())?;
+        let vendor: String = libraries.vendor.iter().map(|path| format!("{}\n", path.display())).collect();
+        self.write("vendor", vendor.as_bytes())?;
         for vendor in &libraries.vendor {
             let name = vendor.file_name().expect("a library has a name");
             // The same provider may lie in several of the vendor's directories; the first counts.
@@ -196,4 +200,4 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// The name libfabric looks for.
 const PROVIDER: &str = "libgambeson-fi.so";
 const GUARD: &str = "libgambeson-guard.so";
-const AGENT: &str = "gambeson-agent";
+pub(crate) const AGENT: &str = "gambeson-agent";

@@ -11,18 +11,33 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Ends every process of the job: first politely, then for good. Returns how many there were.
 pub(crate) fn end(directory: &Path) -> usize {
-    let left = of_job(directory);
+    end_all(|| of_job(directory))
+}
+
+/// The same for those on this network alone: what looks like another host may be a container of this one.
+pub(crate) fn end_here(directory: &Path) -> usize {
+    let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let here = network("self");
+    end_all(|| {
+        let mut processes = of_job(directory);
+        processes.retain(|process| network(&process.as_raw_pid().to_string()) == here);
+        processes
+    })
+}
+
+fn end_all(find: impl Fn() -> Vec<Pid>) -> usize {
+    let left = find();
     if left.is_empty() {
         return 0;
     }
     signal(&left, Signal::TERM);
     let deadline = Instant::now() + GRACE;
-    while Instant::now() < deadline && !of_job(directory).is_empty() {
+    while Instant::now() < deadline && !find().is_empty() {
         thread::sleep(Duration::from_millis(50));
     }
     // Processes that fork while they are being ended need a second look.
     for _ in 0..3 {
-        let stubborn = of_job(directory);
+        let stubborn = find();
         if stubborn.is_empty() {
             break;
         }

@@ -98,7 +98,7 @@ fn failed(report: &Report) -> Refusal {
 }
 
 /// A rank as sentences name it.
-fn name(report: &Report) -> String {
+pub(crate) fn name(report: &Report) -> String {
     match report.rank {
         Some(rank) => format!("rank {rank} on {}", report.host),
         None => format!("process {} on {}", report.pid, report.host),

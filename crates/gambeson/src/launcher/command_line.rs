@@ -4,6 +4,7 @@
 //! finds in each rank.
 
 use std::ffi::{OsStr, OsString};
+use std::ops::Range;
 
 use super::Dialect;
 
@@ -19,7 +20,18 @@ pub(crate) enum Meaning {
     /// A file names the hosts, one a line.
     HostFile(String),
     /// It chooses how processes reach other hosts.
-    Carrier(String),
+    Carrier(Carrier),
+}
+
+/// How processes reach other hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// By ssh, or what is called like it.
+    Ssh,
+    /// By this program, called like ssh.
+    Program(String),
+    /// By something else.
+    Foreign,
 }
 
 /// What one option says, and how it was written.
@@ -27,14 +39,18 @@ pub(crate) enum Meaning {
 pub(crate) struct Said {
     pub(crate) meaning: Meaning,
     pub(crate) written: String,
+    /// Which of the arguments these are.
+    pub(crate) place: Range<usize>,
 }
 
 /// Reads the arguments after the launcher's name.
 pub(crate) fn read(dialect: &Dialect, arguments: &[OsString]) -> Vec<Said> {
     let mut said = Vec::new();
     // With several programs, each part after a colon has options of its own.
+    let mut start = 0;
     for part in arguments.split(|argument| argument == ":") {
-        read_part(dialect, part, &mut said);
+        read_part(dialect, part, start, &mut said);
+        start += part.len() + 1;
     }
     said
 }
@@ -53,9 +69,10 @@ pub(crate) fn programs(dialect: &Dialect, arguments: &[OsString]) -> Vec<OsStrin
         .collect()
 }
 
-fn read_part(dialect: &Dialect, part: &[OsString], said: &mut Vec<Said>) {
+fn read_part(dialect: &Dialect, part: &[OsString], start: usize, said: &mut Vec<Said>) {
     let mut rest = part;
     while let Some((written, after)) = option(dialect, rest) {
+        let place = start + part.len() - rest.len()..start + part.len() - after.len();
         rest = after;
         let (name, values) = written.split_first().expect("an option has a name");
         let name = name.trim_start_matches('-');
@@ -66,7 +83,7 @@ fn read_part(dialect: &Dialect, part: &[OsString], said: &mut Vec<Said>) {
         };
         let written = written.join(" ");
         for meaning in (dialect.meaning)(name, &values) {
-            said.push(Said { meaning, written: written.clone() });
+            said.push(Said { meaning, written: written.clone(), place: place.clone() });
         }
     }
 }

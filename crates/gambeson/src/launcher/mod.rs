@@ -76,6 +76,15 @@ pub(crate) struct Dialect {
 /// Variables that only the launcher reads.
 pub(crate) type Hooks = Vec<(&'static str, String)>;
 
+/// The variables in which users name the program that launchers call in place of ssh.
+pub(crate) const AGENT_VARIABLES: [&str; 5] = [
+    "HYDRA_LAUNCHER_EXEC",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+    "OMPI_MCA_plm_rsh_agent",
+    "PRTE_MCA_plm_ssh_agent",
+    "PRTE_MCA_plm_rsh_agent",
+];
+
 /// Why windows are refused.
 pub(crate) struct OneSided {
     pub(crate) cause: &'static str,

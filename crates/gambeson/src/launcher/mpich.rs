@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gambeson_proto::policy::IntraHost;
 
-use super::command_line::{Meaning, host_list, setting};
+use super::command_line::{Carrier, Meaning, host_list, setting};
 use super::{Dialect, Request, Variable, libfabric_variables};
 
 pub(super) const DIALECT: Dialect = Dialect {
@@ -46,11 +46,16 @@ pub(super) fn hydra_meaning(option: &str, values: &[String]) -> Vec<Meaning> {
         "genvlist" | "envlist" | "genvexcl" | "genvexcllist" => vec![Meaning::Strips],
         "host" | "hosts" => host_list(values),
         "f" | "hostfile" | "machinefile" | "machine" => values.iter().cloned().map(Meaning::HostFile).collect(),
-        "launcher" | "bootstrap" | "launcher-exec" | "bootstrap-exec" => {
-            values.iter().cloned().map(Meaning::Carrier).collect()
+        "launcher" | "bootstrap" => values.iter().map(|value| Meaning::Carrier(carrier(value))).collect(),
+        "launcher-exec" | "bootstrap-exec" => {
+            values.iter().cloned().map(|program| Meaning::Carrier(Carrier::Program(program))).collect()
         }
         _ => Vec::new(),
     }
+}
+
+fn carrier(name: &str) -> Carrier {
+    if ["ssh", "rsh"].contains(&name) { Carrier::Ssh } else { Carrier::Foreign }
 }
 
 pub(super) const HYDRA_OPTIONS: &[(&str, usize)] = &[

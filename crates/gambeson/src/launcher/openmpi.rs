@@ -10,7 +10,7 @@ use std::path::Path;
 
 use gambeson_proto::policy::IntraHost;
 
-use super::command_line::{Meaning, host_list, setting};
+use super::command_line::{Carrier, Meaning, host_list, setting};
 use super::{Dialect, OneSided, Request, Variable, libfabric_variables};
 
 pub(super) const DIALECT_4: Dialect = Dialect {
@@ -18,7 +18,7 @@ pub(super) const DIALECT_4: Dialect = Dialect {
     meaning,
     spelling,
     variables: variables_4,
-    agent: |agent| Ok(vec![("OMPI_MCA_plm_rsh_agent", agent.display().to_string())]),
+    agent: |agent| Ok(agent_4(agent)),
     one_sided: |_| Ok(()),
     seals_hosts: true,
 };
@@ -77,12 +77,32 @@ fn one_sided_5(request: &Request<'_>) -> Result<(), OneSided> {
     })
 }
 
+// The agent takes the end of its ssh for the end of the job on that host, so the daemons there
+// must stay attached to it, and none may start further daemons without an agent.
+
+fn agent_4(agent: &Path) -> Vec<(&'static str, String)> {
+    vec![
+        ("OMPI_MCA_plm", "rsh".to_owned()),
+        ("OMPI_MCA_plm_rsh_agent", agent.display().to_string()),
+        ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".to_owned()),
+        ("OMPI_MCA_orte_leave_session_attached", "1".to_owned()),
+    ]
+}
+
 fn agent_5(agent: &Path) -> Vec<(&'static str, String)> {
-    vec![("PRTE_MCA_plm_ssh_agent", agent.display().to_string())]
+    vec![
+        ("PRTE_MCA_plm", "ssh".to_owned()),
+        ("PRTE_MCA_plm_ssh_agent", agent.display().to_string()),
+        ("PRTE_MCA_plm_ssh_no_tree_spawn", "1".to_owned()),
+        ("PRTE_MCA_prte_leave_session_attached", "1".to_owned()),
+    ]
 }
 
 fn meaning(option: &str, values: &[String]) -> Vec<Meaning> {
     match (option, values) {
+        (_, [name, program]) if AGENTS.contains(&name.as_str()) => {
+            vec![Meaning::Carrier(Carrier::Program(program.clone()))]
+        }
         ("mca" | "gmca" | "omca" | "gomca", [name, value]) => {
             vec![Meaning::Sets { variable: format!("OMPI_MCA_{name}"), value: value.clone() }]
         }
@@ -106,6 +126,8 @@ fn spelling(variable: &str) -> String {
         _ => format!("-x {variable}"),
     }
 }
+
+const AGENTS: [&str; 4] = ["plm_rsh_agent", "plm_ssh_agent", "orte_rsh_agent", "pls_rsh_agent"];
 
 const OPTIONS: &[(&str, usize)] = &[
     ("n", 1),

@@ -1,7 +1,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::command_line::{Said, programs, read};
+use super::command_line::{Carrier, Said, programs, read};
 use super::recognise::flavour;
 use super::*;
 
@@ -82,10 +82,21 @@ fn hosts_are_named_in_many_ways() {
     assert_eq!(said(&openmpi::DIALECT_4, "-H u@h1:1,h2:2 p"), [hosts(&["h1", "h2"])]);
     assert_eq!(
         said(&intel::DIALECT, "-machinefile f -bootstrap ssh p"),
-        [Meaning::HostFile("f".to_owned()), Meaning::Carrier("ssh".to_owned())]
+        [Meaning::HostFile("f".to_owned()), Meaning::Carrier(Carrier::Ssh)]
     );
     assert_eq!(command_line::host_of("fe80::1 slots=2"), "fe80::1");
     assert_eq!(command_line::host_of("  # nothing"), "");
+}
+
+#[test]
+fn what_stands_in_for_ssh_is_known_with_its_place() {
+    let program = |name: &str| Meaning::Carrier(Carrier::Program(name.to_owned()));
+    let arguments = words("-n 1 -launcher rsh a : -launcher-exec /x/ssh -n 1 b");
+    let read = read(&mpich::DIALECT, &arguments);
+    let places: Vec<_> = read.iter().map(|said| (said.meaning.clone(), said.place.clone())).collect();
+    assert_eq!(places, [(Meaning::Carrier(Carrier::Ssh), 2..4), (program("/x/ssh"), 6..8)]);
+    assert_eq!(said(&mpich::DIALECT, "-launcher slurm p"), [Meaning::Carrier(Carrier::Foreign)]);
+    assert_eq!(said(&openmpi::DIALECT_5, "--prtemca plm_ssh_agent /x/ssh p"), [program("/x/ssh")]);
 }
 
 #[test]

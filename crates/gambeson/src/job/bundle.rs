@@ -1,0 +1,129 @@
+//! Files of a job's directory as one stream between hosts: the credential one way, the ranks' reports the other.
+//!
+//! ```text
+//! magic "GBSNFIL1" | count u32 | count x { name length u16, name, length u32, bytes }
+//! ```
+//! Big endian. The stream passes over ssh; it is no protection by itself.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+/// Names and contents, wiped when they go.
+pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
+
+/// What a host gets.
+pub(crate) const CARRIED: [&str; 4] = ["credential", "environment", "one-sided", "vendor"];
+
+/// The line that says the files are in place.
+pub(crate) const KEPT: &str = "gambeson keeps the job\n";
+
+/// Whether a file is what a rank left.
+pub(crate) fn is_report(name: &str) -> bool {
+    let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    ["rank-", "started-", "refused-"].iter().any(|kind| name.strip_prefix(kind).is_some_and(numbered))
+}
+
+/// Reads the files of a directory that `wanted` picks.
+pub(crate) fn pack(directory: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Files> {
+    let mut files = Files::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if wanted(&name) && entry.file_type()?.is_file() {
+            files.push((name, read(&entry.path())?));
+        }
+    }
+    Ok(files)
+}
+
+/// Reads a file into one allocation: a vector that grows leaves copies behind.
+fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut file = fs::File::open(path)?;
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+pub(crate) fn send(to: &mut impl Write, files: &Files) -> io::Result<()> {
+    to.write_all(&MAGIC)?;
+    to.write_all(&length(files.len())?)?;
+    for (name, bytes) in files {
+        to.write_all(&u16::try_from(name.len()).map_err(io::Error::other)?.to_be_bytes())?;
+        to.write_all(name.as_bytes())?;
+        to.write_all(&length(bytes.len())?)?;
+        to.write_all(bytes)?;
+    }
+    to.flush()
+}
+
+pub(crate) fn receive(from: &mut impl Read) -> io::Result<Files> {
+    let bad = || io::Error::new(io::ErrorKind::InvalidData, "not Gambeson's words");
+    if array(from)? != MAGIC {
+        return Err(bad());
+    }
+    let count = u32::from_be_bytes(array(from)?);
+    if count > FILES_MAX {
+        return Err(bad());
+    }
+    let mut files = Files::new();
+    for _ in 0..count {
+        let mut name = vec![0; usize::from(u16::from_be_bytes(array(from)?))];
+        from.read_exact(&mut name)?;
+        let name = String::from_utf8(name).map_err(|_| bad())?;
+        let length = u32::from_be_bytes(array(from)?);
+        if length > LENGTH_MAX {
+            return Err(bad());
+        }
+        let mut bytes = Zeroizing::new(vec![0; usize::try_from(length).map_err(io::Error::other)?]);
+        from.read_exact(&mut bytes)?;
+        files.push((name, bytes));
+    }
+    Ok(files)
+}
+
+fn length(length: usize) -> io::Result<[u8; 4]> {
+    u32::try_from(length).map(u32::to_be_bytes).map_err(io::Error::other)
+}
+
+fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut array = [0; N];
+    from.read_exact(&mut array)?;
+    Ok(array)
+}
+
+const MAGIC: [u8; 8] = *b"GBSNFIL1";
+const FILES_MAX: u32 = 1 << 16;
+const LENGTH_MAX: u32 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_arrive_as_they_were_sent() {
+        let files: Files =
+            vec![("a".to_owned(), Zeroizing::new(vec![1, 2])), ("b".to_owned(), Zeroizing::new(Vec::new()))];
+        let mut stream = Vec::new();
+        send(&mut stream, &files).unwrap();
+        assert_eq!(receive(&mut stream.as_slice()).unwrap(), files);
+        for end in 0..stream.len() {
+            assert!(receive(&mut &stream[..end]).is_err());
+        }
+        stream[8] = 1;
+        assert!(receive(&mut stream.as_slice()).is_err(), "too many files");
+    }
+
+    #[test]
+    fn only_what_ranks_leave_is_a_report() {
+        for name in ["rank-1", "started-22", "refused-333"] {
+            assert!(is_report(name), "{name}");
+        }
+        for name in ["credential", "rank-", "rank-../x", "rank-1/2", "owner-1"] {
+            assert!(!is_report(name), "{name}");
+        }
+    }
+}
