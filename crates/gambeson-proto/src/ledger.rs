@@ -124,6 +124,58 @@ impl Counter {
     }
 }
 
+/// What one endpoint counted, before it is added to the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub struct Counters {
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub records_sealed: u64,
+    pub records_integrity: u64,
+    pub records_plain: u64,
+    pub refused_unknown_peer: u64,
+    pub refused_bad_tag: u64,
+    pub refused_replay: u64,
+    pub refused_malformed: u64,
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    pub cache_evictions: u64,
+    pub crypto_ns: u64,
+    pub rekeys: u64,
+    pub peers: u64,
+    pub unexpected_max: u64,
+    pub credits_stalled: u64,
+}
+
+impl Counters {
+    /// A counter's value.
+    pub fn value(&self, counter: Counter) -> u64 {
+        match counter {
+            Counter::MessagesSent => self.messages_sent,
+            Counter::MessagesReceived => self.messages_received,
+            Counter::BytesSent => self.bytes_sent,
+            Counter::BytesReceived => self.bytes_received,
+            Counter::RecordsSealed => self.records_sealed,
+            Counter::RecordsIntegrity => self.records_integrity,
+            Counter::RecordsPlain => self.records_plain,
+            Counter::RefusedUnknownPeer => self.refused_unknown_peer,
+            Counter::RefusedBadTag => self.refused_bad_tag,
+            Counter::RefusedReplay => self.refused_replay,
+            Counter::RefusedMalformed => self.refused_malformed,
+            Counter::CacheHits => self.cache_hits,
+            Counter::CacheMisses => self.cache_misses,
+            Counter::CacheEvictions => self.cache_evictions,
+            Counter::CryptoNs => self.crypto_ns,
+            Counter::Rekeys => self.rekeys,
+            Counter::Peers => self.peers,
+            Counter::UnexpectedMax => self.unexpected_max,
+            Counter::CreditsStalled => self.credits_stalled,
+        }
+    }
+}
+
 /// What a provider writes when its first endpoint opens.
 #[derive(Clone, Copy, Debug)]
 pub struct Registration<'r> {

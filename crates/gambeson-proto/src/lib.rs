@@ -9,10 +9,12 @@
 //! | [`policy`], [`credential`] | how each pair is protected; what the job's processes share |
 //! | [`ledger`] | the page in which a rank reports |
 //! | [`matching`] | receives and messages find each other |
+//! | [`endpoint`] | all of it together: one endpoint, without I/O |
 #![deny(unsafe_code)]
 
 pub mod aead;
 pub mod credential;
+pub mod endpoint;
 pub mod identity;
 pub mod key_cache;
 pub mod key_schedule;

@@ -36,7 +36,7 @@ fn it_agrees_with_the_naive_model() {
         let mut keys = Vec::new();
         for step in 0..400_u64 {
             let source = (random(&mut state) % 4) as u32;
-            let named = (random(&mut state) % 2 == 0).then_some(source);
+            let named = random(&mut state).is_multiple_of(2).then_some(source);
             let tag = random(&mut state) % 5;
             let ignore = [0, u64::MAX, 1][random(&mut state) as usize % 3];
             match random(&mut state) % 4 {

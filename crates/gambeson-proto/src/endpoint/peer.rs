@@ -1,0 +1,94 @@
+//! One peer of an endpoint: its card, its two sessions, and what waits to be sent to it.
+
+use std::collections::VecDeque;
+
+use super::arrive::MessageKey;
+use super::host::{Host, PeerId};
+use super::report::PeerName;
+use super::send::OutgoingKey;
+use super::wire::Stuck;
+use crate::identity::Card;
+use crate::record::Envelope;
+use crate::session::{ReceiveSession, SendSession};
+use crate::suite::Protection;
+
+/// One peer. It stays for as long as the endpoint lives, since its sequences must never start anew.
+pub(super) struct Peer<H: Host> {
+    pub(super) id: PeerId,
+    pub(super) card: Card,
+    pub(super) name: PeerName,
+    /// Keys of both directions, made when the first record goes either way.
+    pub(super) link: Option<Box<Link>>,
+    /// Whether the carrier can reach the peer.
+    pub(super) reachable: bool,
+    /// Bytes that may still be sent to the peer unasked.
+    pub(super) credit: usize,
+    /// Bytes that the peer sent unasked and may not send again until it gets credit.
+    pub(super) spent: usize,
+    /// Of these, bytes whose room is free again.
+    pub(super) owed: usize,
+    /// Records of our own making, before everything else.
+    pub(super) control: VecDeque<Envelope>,
+    /// Granted messages, whose data goes out in turn with the queue.
+    pub(super) granted: VecDeque<OutgoingKey>,
+    /// Messages in the order in which they were sent; the first may be half out.
+    pub(super) queue: VecDeque<OutgoingKey>,
+    /// A sealed record that goes out before anything else.
+    pub(super) stuck: Option<Stuck<H::Buffer>>,
+    /// Whether the peer is on the list of those with work to go on with.
+    pub(super) dirty: bool,
+    /// The message whose next bytes come unasked.
+    pub(super) incoming: Option<MessageKey>,
+    /// When the last authentic record came, in the ticks' time.
+    pub(super) heard_ns: u64,
+    /// When the peer was asked for its position and has not been heard since.
+    pub(super) asked_ns: Option<u64>,
+    /// Whether our last record is out or queued.
+    pub(super) final_sent: bool,
+    /// Whether the peer said that it sends nothing more.
+    pub(super) final_received: bool,
+}
+
+/// The sessions of a pair of endpoints.
+pub(super) struct Link {
+    pub(super) protection: Protection,
+    pub(super) send: SendSession,
+    pub(super) receive: ReceiveSession,
+    /// Whether our card went out with a record.
+    pub(super) introduced: bool,
+}
+
+impl<H: Host> Peer<H> {
+    pub(super) fn new(id: PeerId, card: Card, name: PeerName, credit: usize, now_ns: u64) -> Self {
+        Peer {
+            id,
+            card,
+            name,
+            link: None,
+            reachable: false,
+            credit,
+            spent: 0,
+            owed: 0,
+            control: VecDeque::new(),
+            granted: VecDeque::new(),
+            queue: VecDeque::new(),
+            stuck: None,
+            dirty: false,
+            incoming: None,
+            heard_ns: now_ns,
+            asked_ns: None,
+            final_sent: false,
+            final_received: false,
+        }
+    }
+
+    /// Whether a new message may go out at once, with nothing before it.
+    pub(super) fn is_clear(&self) -> bool {
+        self.stuck.is_none() && self.queue.is_empty() && self.control.is_empty()
+    }
+
+    /// Whether nothing waits to be sent to the peer.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_clear() && self.granted.is_empty()
+    }
+}

@@ -1,0 +1,319 @@
+//! Sending: small messages in one record, larger ones in several, the largest when they are granted.
+
+use slotmap::{Key, KeyData, new_key_type};
+
+use super::host::{Busy, Host, PeerId, SendRequest};
+use super::peer::Peer;
+use super::wire::{Emitted, Wire};
+use super::{Endpoint, Lane};
+use crate::record::{Envelope, Kind, Origin, message};
+
+new_key_type! {
+    /// A message on its way out; its bits are the sender's id on the wire.
+    pub(super) struct OutgoingKey;
+}
+
+/// Credit that every message takes besides its bytes: the room its envelope needs at the receiver.
+pub(super) const MESSAGE_COST: usize = 128;
+
+/// Messages that may wait for one peer before the program is asked to try again.
+const QUEUE_MAX: usize = 4096;
+
+/// A message that did not go out in one record at once.
+pub(super) struct Outgoing<H: Host> {
+    request: SendRequest,
+    body: Body<H>,
+    /// Bytes sealed so far.
+    offset: usize,
+    /// Bytes to seal: all, or as many as the receiver has room for.
+    end: usize,
+    state: State,
+}
+
+enum Body<H: Host> {
+    User(H::Send),
+    Copied(Vec<u8>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// In the peer's queue, no record out yet.
+    Queued,
+    /// In the peer's queue, its first record out, the others follow unasked.
+    Unasked,
+    /// Its first record is out; the receiver will say when it has a buffer.
+    AwaitsGrant,
+    /// Among the peer's granted messages; the receiver's id is known.
+    Granted(u64),
+    /// All is out; the receiver will say when it is delivered.
+    AwaitsDelivery,
+}
+
+impl<H: Host> Endpoint<H> {
+    /// Sends a message. [`Host::sent`] follows, perhaps before this returns. The send comes back
+    /// when too many messages wait for that peer: try again after progress.
+    pub fn send(&mut self, host: &mut H, request: SendRequest, send: H::Send) -> Result<(), H::Send> {
+        if self.at_once(host, &request, UserPart::<H> { send: &send, offset: 0, len: request.len }) {
+            host.sent(send);
+        } else {
+            if self.is_full(request.peer) {
+                return Err(send);
+            }
+            self.enqueue(host, request, Body::User(send));
+        }
+        self.report(host);
+        Ok(())
+    }
+
+    /// Sends bytes that are the program's again at once; no completion follows (fi_inject).
+    pub fn inject(&mut self, host: &mut H, request: SendRequest, bytes: &[u8]) -> Result<(), Busy> {
+        if !self.at_once(host, &request, bytes) {
+            if self.is_full(request.peer) {
+                return Err(Busy);
+            }
+            self.enqueue(host, request, Body::Copied(bytes.to_vec()));
+        }
+        self.report(host);
+        Ok(())
+    }
+
+    /// The way of nearly every message: one record, nothing before it, no table touched.
+    fn at_once(&mut self, host: &mut H, request: &SendRequest, origin: impl Origin) -> bool {
+        if self.dead || !self.connect(request.peer) {
+            return false;
+        }
+        let peer = &mut self.peers[request.peer.0 as usize];
+        let cost = MESSAGE_COST + request.len;
+        if request.len > self.config.first_payload || request.delivery || peer.credit < cost || !peer.is_clear() {
+            return false;
+        }
+        let envelope = first_envelope(request, 0, 0);
+        if self.wire.emit(host, peer, envelope, request.len, origin) == Emitted::Blocked {
+            return false;
+        }
+        peer.credit -= cost;
+        self.wire.counters.messages_sent += 1;
+        self.wire.counters.bytes_sent += request.len as u64;
+        true
+    }
+
+    fn is_full(&self, peer: PeerId) -> bool {
+        self.peers[peer.0 as usize].queue.len() >= QUEUE_MAX
+    }
+
+    fn enqueue(&mut self, host: &mut H, request: SendRequest, body: Body<H>) {
+        let end = request.len;
+        let key = self.outgoing.insert(Outgoing { request, body, offset: 0, end, state: State::Queued });
+        self.peers[request.peer.0 as usize].queue.push_back(key);
+        self.wire.counters.messages_sent += 1;
+        self.wire.counters.bytes_sent += request.len as u64;
+        self.pump(host, request.peer);
+    }
+
+    /// Sends what waits for a peer, until nothing does or the carrier or the credit is used up.
+    pub(super) fn pump(&mut self, host: &mut H, id: PeerId) {
+        if self.dead {
+            return;
+        }
+        let index = id.0 as usize;
+        if !self.wire.unstick(host, &mut self.peers[index]) {
+            return;
+        }
+        loop {
+            let peer = &mut self.peers[index];
+            if let Some(&envelope) = peer.control.front() {
+                if self.wire.emit(host, peer, envelope, 0, &[][..]) == Emitted::Blocked {
+                    return self.wire.mark(peer);
+                }
+                peer.control.pop_front();
+                continue;
+            }
+            // A granted message and the queue take turns, so that a long message does not hold up
+            // the short ones behind it.
+            let granted = peer.granted.front().copied();
+            let queued = peer.queue.front().copied();
+            if granted.is_none() && queued.is_none() {
+                return;
+            }
+            let mut went = false;
+            for key in [granted, queued].into_iter().flatten() {
+                match self.advance(host, index, key) {
+                    Advance::Went => went = true,
+                    Advance::Blocked => return self.wire.mark(&mut self.peers[index]),
+                    Advance::NoCredit => {}
+                }
+            }
+            if !went {
+                return;
+            }
+        }
+    }
+
+    /// Seals the next record of a message.
+    fn advance(&mut self, host: &mut H, index: usize, key: OutgoingKey) -> Advance {
+        let peer = &mut self.peers[index];
+        let outgoing = &mut self.outgoing[key];
+        let (went, state) = match outgoing.state {
+            State::Queued => match begin(&mut self.wire, host, peer, outgoing, key, &self.config) {
+                Ok(state) => (true, state),
+                Err(stop) => return stop,
+            },
+            State::Unasked => {
+                let len = (outgoing.end - outgoing.offset).min(self.config.record_payload);
+                let envelope = Envelope::new(Kind::More);
+                (send_part(&mut self.wire, host, peer, outgoing, envelope, len), State::Unasked)
+            }
+            State::Granted(receiver) => {
+                let len = (outgoing.end - outgoing.offset).min(self.config.record_payload);
+                let envelope = Envelope { tag: outgoing.offset as u64, id: receiver, ..Envelope::new(Kind::Data) };
+                (send_part(&mut self.wire, host, peer, outgoing, envelope, len), outgoing.state)
+            }
+            State::AwaitsGrant | State::AwaitsDelivery => unreachable!("the message is in no queue"),
+        };
+        if !went {
+            return Advance::Blocked;
+        }
+        outgoing.state = state;
+        match state {
+            State::AwaitsGrant => {
+                peer.queue.pop_front();
+            }
+            _ if outgoing.offset == outgoing.end => {
+                let from = if matches!(state, State::Granted(_)) { &mut peer.granted } else { &mut peer.queue };
+                from.pop_front();
+                self.finish(host, key);
+            }
+            _ => {}
+        }
+        Advance::Went
+    }
+
+    /// All bytes of a message are sealed.
+    fn finish(&mut self, host: &mut H, key: OutgoingKey) {
+        if self.outgoing[key].request.delivery {
+            self.outgoing[key].state = State::AwaitsDelivery;
+        } else {
+            self.complete_send(host, key);
+        }
+    }
+
+    fn complete_send(&mut self, host: &mut H, key: OutgoingKey) {
+        if let Some(Outgoing { body: Body::User(send), .. }) = self.outgoing.remove(key) {
+            host.sent(send);
+        }
+    }
+
+    /// The receiver has a buffer for the rest of a message.
+    pub(super) fn granted(&mut self, host: &mut H, id: PeerId, grant: &Envelope) -> Result<(), &'static str> {
+        let key = OutgoingKey::from(KeyData::from_ffi(grant.id));
+        let outgoing = self.outgoing.get_mut(key).filter(|outgoing| outgoing.request.peer == id);
+        let outgoing = outgoing.filter(|outgoing| outgoing.state == State::AwaitsGrant);
+        let outgoing = outgoing.ok_or("granted a message that does not wait for it")?;
+        outgoing.end = outgoing.end.min(usize::try_from(grant.size).unwrap_or(usize::MAX));
+        outgoing.state = State::Granted(grant.data);
+        if outgoing.offset >= outgoing.end {
+            self.finish(host, key);
+        } else {
+            self.peers[id.0 as usize].granted.push_back(key);
+        }
+        Ok(())
+    }
+
+    /// The receiver has a message in its buffer.
+    pub(super) fn delivered(&mut self, host: &mut H, id: PeerId, notice: &Envelope) -> Result<(), &'static str> {
+        let key = OutgoingKey::from(KeyData::from_ffi(notice.id));
+        let outgoing = self.outgoing.get(key).filter(|outgoing| outgoing.request.peer == id);
+        if outgoing.is_none_or(|outgoing| outgoing.state != State::AwaitsDelivery) {
+            return Err("reported the delivery of a message that does not wait for it");
+        }
+        self.complete_send(host, key);
+        Ok(())
+    }
+}
+
+enum Advance {
+    Went,
+    Blocked,
+    NoCredit,
+}
+
+/// Seals the first record of a message: all of it, its first part with the rest to follow unasked,
+/// or its first part with a request for a grant.
+fn begin<H: Host>(
+    wire: &mut Wire,
+    host: &mut H,
+    peer: &mut Peer<H>,
+    outgoing: &mut Outgoing<H>,
+    key: OutgoingKey,
+    config: &super::Config,
+) -> Result<State, Advance> {
+    let size = outgoing.end;
+    let unasked = size <= config.eager_max && peer.credit >= MESSAGE_COST + size;
+    let room = peer.credit.checked_sub(MESSAGE_COST);
+    let Some(room) = room else {
+        wire.counters.credits_stalled += 1;
+        return Err(Advance::NoCredit);
+    };
+    let first = size.min(config.first_payload).min(room);
+    let cost = MESSAGE_COST + if unasked { size } else { first };
+    let flags = if unasked { 0 } else { message::GRANT };
+    let envelope = first_envelope(&outgoing.request, flags, key.data().as_ffi());
+    if !send_part(wire, host, peer, outgoing, envelope, first) {
+        return Err(Advance::Blocked);
+    }
+    peer.credit -= cost;
+    Ok(if unasked { State::Unasked } else { State::AwaitsGrant })
+}
+
+fn send_part<H: Host>(
+    wire: &mut Wire,
+    host: &mut H,
+    peer: &mut Peer<H>,
+    outgoing: &mut Outgoing<H>,
+    envelope: Envelope,
+    len: usize,
+) -> bool {
+    let offset = outgoing.offset;
+    let emitted = match &outgoing.body {
+        Body::User(send) => wire.emit(host, peer, envelope, len, UserPart::<H> { send, offset, len }),
+        Body::Copied(bytes) => wire.emit(host, peer, envelope, len, &bytes[offset..offset + len]),
+    };
+    if emitted == Emitted::Sealed {
+        outgoing.offset += len;
+    }
+    emitted == Emitted::Sealed
+}
+
+fn first_envelope(request: &SendRequest, mut flags: u8, id: u64) -> Envelope {
+    if request.lane == Lane::Tagged {
+        flags |= message::TAGGED;
+    }
+    if request.data.is_some() {
+        flags |= message::DATA;
+    }
+    if request.delivery {
+        flags |= message::DELIVERY;
+    }
+    let (size, data) = (request.len as u64, request.data.unwrap_or(0));
+    Envelope { kind: Kind::Message, flags, tag: request.tag, size, data, id }
+}
+
+/// Bytes of a program's send.
+struct UserPart<'s, H: Host> {
+    send: &'s H::Send,
+    offset: usize,
+    len: usize,
+}
+
+impl<H: Host> Origin for UserPart<'_, H> {
+    fn contiguous(&self) -> Option<&[u8]> {
+        H::source(self.send, self.offset, self.len)
+    }
+
+    fn copy(&self, into: &mut [u8]) {
+        match self.contiguous() {
+            Some(bytes) => into.copy_from_slice(bytes),
+            None => H::gather(self.send, self.offset, into),
+        }
+    }
+}

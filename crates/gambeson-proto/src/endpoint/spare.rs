@@ -1,0 +1,44 @@
+//! Memory for messages that arrived before their receive, used again and again.
+
+/// Free buffers by power of two.
+#[derive(Default)]
+pub(super) struct Spare {
+    classes: [Vec<Vec<u8>>; CLASSES],
+}
+
+const CLASSES: usize = 22;
+/// Free buffers kept of each class.
+const KEPT: usize = 1024;
+/// Free bytes kept of each class.
+const KEPT_BYTES: usize = 8 << 20;
+
+impl Spare {
+    /// A buffer of `len` bytes, of unspecified content.
+    pub(super) fn take(&mut self, len: usize) -> Vec<u8> {
+        if len == 0 {
+            return Vec::new();
+        }
+        let class = class(len);
+        let mut buffer = self.classes[class].pop().unwrap_or_else(|| Vec::with_capacity(1 << class));
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub(super) fn put(&mut self, mut buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if capacity == 0 {
+            return;
+        }
+        let free = &mut self.classes[capacity.ilog2().min(CLASSES as u32 - 1) as usize];
+        if free.len() < KEPT && free.len() * capacity < KEPT_BYTES {
+            buffer.truncate(0);
+            free.push(buffer);
+        }
+    }
+}
+
+/// The smallest class whose buffers hold `len` bytes; no message of more than 2 MiB is held whole.
+fn class(len: usize) -> usize {
+    (len.next_power_of_two().ilog2() as usize).clamp(6, CLASSES - 1)
+}

@@ -1,0 +1,129 @@
+//! Seals a record for a peer and hands it to the carrier.
+
+use std::collections::VecDeque;
+
+use super::host::{Host, PeerId};
+use super::peer::Peer;
+use super::{Counters, Violation};
+use crate::aead::Context;
+use crate::key_cache::KeyCache;
+use crate::record::{Envelope, INTRODUCTION_LEN, Origin, Plan};
+use crate::suite::Protection;
+
+/// Largest record that is sealed on the stack for [`Host::inject`], in bytes.
+const INJECT_MAX: usize = 512;
+
+/// What all of an endpoint's outgoing records share.
+pub(super) struct Wire {
+    /// Expanded keys of both directions of all peers.
+    pub(super) cache: KeyCache,
+    /// Our card and the first bytes of our policy's hash.
+    pub(super) introduction: [u8; INTRODUCTION_LEN],
+    /// What `--stats` shows.
+    pub(super) counters: Counters,
+    /// Peers that have work which the carrier could not take; each stands here once.
+    pub(super) dirty: VecDeque<PeerId>,
+    /// Found while sealing; the endpoint reports it as soon as it is back at its surface.
+    pub(super) violation: Option<Violation>,
+}
+
+/// A sealed record that the carrier could not take. It is offered again as it is, never resealed.
+pub(super) enum Stuck<B> {
+    Copied(Vec<u8>),
+    Pooled(B, usize),
+}
+
+/// Whether a record went out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Emitted {
+    /// Sealed: on its way, or stuck but sure to go before anything else to that peer.
+    Sealed,
+    /// Nothing was sealed: no buffer, or an earlier record is stuck.
+    Blocked,
+}
+
+impl Wire {
+    /// Seals one record for `peer` and sends it.
+    pub(super) fn emit<H: Host>(
+        &mut self,
+        host: &mut H,
+        peer: &mut Peer<H>,
+        envelope: Envelope,
+        payload: usize,
+        origin: impl Origin,
+    ) -> Emitted {
+        let Some(link) = peer.link.as_mut().filter(|_| peer.stuck.is_none()) else {
+            return Emitted::Blocked;
+        };
+        let introduction = (!link.introduced).then_some(&self.introduction);
+        let connection = link.send.connection_id();
+        let mut plan = Plan { stamp: Default::default(), connection, introduction, envelope, payload };
+        let len = plan.len();
+        let small = len <= INJECT_MAX && len <= host.inject_size();
+        let mut pooled = None;
+        if !small {
+            match host.buffer(len) {
+                Some(buffer) => pooled = Some(buffer),
+                None => return Emitted::Blocked,
+            }
+        }
+        let Ok(stamp) = link.send.take(1, len) else {
+            self.violation = Some(Violation::Exhausted { peer: peer.name.clone() });
+            return Emitted::Blocked;
+        };
+        plan.stamp = stamp;
+        let context: &Context = link.send.context(&mut self.cache, stamp.epoch);
+        let protection = link.protection;
+        match protection {
+            Protection::Privacy => self.counters.records_sealed += 1,
+            Protection::Integrity => self.counters.records_integrity += 1,
+            Protection::None => self.counters.records_plain += 1,
+        }
+        link.introduced = true;
+        match pooled {
+            None => {
+                let mut space = [0; INJECT_MAX];
+                plan.seal(context, protection, origin, &mut space);
+                if host.inject(peer.id, &space[..len]).is_err() {
+                    peer.stuck = Some(Stuck::Copied(space[..len].to_vec()));
+                    self.mark(peer);
+                }
+            }
+            Some(mut buffer) => {
+                plan.seal(context, protection, origin, buffer.as_mut());
+                if let Err(buffer) = host.transmit(peer.id, buffer, len) {
+                    peer.stuck = Some(Stuck::Pooled(buffer, len));
+                    self.mark(peer);
+                }
+            }
+        }
+        Emitted::Sealed
+    }
+
+    /// Offers a stuck record again. `false`: it is still stuck.
+    pub(super) fn unstick<H: Host>(&mut self, host: &mut H, peer: &mut Peer<H>) -> bool {
+        match peer.stuck.take() {
+            None => return true,
+            Some(Stuck::Copied(record)) => {
+                if host.inject(peer.id, &record).is_ok() {
+                    return true;
+                }
+                peer.stuck = Some(Stuck::Copied(record));
+            }
+            Some(Stuck::Pooled(buffer, len)) => match host.transmit(peer.id, buffer, len) {
+                Ok(()) => return true,
+                Err(buffer) => peer.stuck = Some(Stuck::Pooled(buffer, len)),
+            },
+        }
+        self.mark(peer);
+        false
+    }
+
+    /// Remembers that this peer has work to go on with.
+    pub(super) fn mark<H: Host>(&mut self, peer: &mut Peer<H>) {
+        if !peer.dirty {
+            peer.dirty = true;
+            self.dirty.push_back(peer.id);
+        }
+    }
+}
