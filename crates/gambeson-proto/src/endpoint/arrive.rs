@@ -106,6 +106,18 @@ impl<H: Host> Endpoint<H> {
         self.report(host);
     }
 
+    /// Whether, as far as its header claims, nothing that goes before this record is missing. For
+    /// carriers that may complete a later message before an earlier one: a record that is not due
+    /// can wait for those that the carrier still has. What is no record of a known peer is due.
+    pub fn is_due(&self, record: &[u8]) -> bool {
+        let Some(header) = Header::parse(record) else { return true };
+        let peer = self.by_connection.get(&header.connection).map(|id| &self.peers[id.0 as usize]);
+        match peer.and_then(|peer| peer.link.as_ref()) {
+            Some(link) => header.stamp.sequence <= link.receive.expected(),
+            None => header.introduced,
+        }
+    }
+
     /// The carrier got something for us that it could not hand over whole.
     pub fn oversized(&mut self, host: &mut H) {
         self.refuse(host, None, Cause::Oversized);

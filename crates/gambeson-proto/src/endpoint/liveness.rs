@@ -75,6 +75,15 @@ impl<H: Host> Endpoint<H> {
         }
     }
 
+    /// The carrier lost a record on its way to a peer for good. After the goodbyes nobody minds.
+    pub fn unreachable(&mut self, host: &mut H, id: PeerId, why: &str) {
+        let peer = &self.peers[id.0 as usize];
+        if !self.closing && !peer.final_received {
+            let violation = Violation::Unreachable { peer: peer.name.clone(), why: why.to_owned() };
+            self.end(host, violation);
+        }
+    }
+
     /// Says goodbye to all peers: what is queued goes out, then a last record with the final
     /// sequence. Nothing may be sent afterwards.
     pub fn begin_close(&mut self, host: &mut H) {

@@ -108,6 +108,13 @@ pub enum Violation {
         /// Seconds since it was asked.
         seconds: u64,
     },
+    /// The carrier lost a record on its way to a peer.
+    Unreachable {
+        /// The peer.
+        peer: PeerName,
+        /// What the carrier says.
+        why: String,
+    },
     /// The peer's key can't be used.
     WeakKey {
         /// The peer.
@@ -138,6 +145,11 @@ impl fmt::Display for Violation {
                 "no authentic word from {peer} for {seconds} s though it was asked: what it sends is withheld or \
                  altered, or the process hangs; the job ends here (gap_timeout in the policy sets the limit, 0 \
                  turns it off)"
+            ),
+            Violation::Unreachable { peer, why } => write!(
+                f,
+                "the connection to {peer} broke ({why}): the process ended, or somebody cuts this job's connections; \
+                 what was on its way is lost, so the job ends here"
             ),
             Violation::WeakKey { peer } => {
                 write!(f, "the public key of {peer} is not usable (low order, or our own reflected); the job ends here")
