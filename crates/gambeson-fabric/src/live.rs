@@ -1,0 +1,328 @@
+//! An enabled endpoint: the protocol over the core's endpoint.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use gambeson_proto::endpoint::{self as engine, ClaimId, Host, Lane, PeerId, ReceiveId, ReceiveRequest, SendRequest};
+use gambeson_proto::identity::{Card, Identity};
+
+use crate::carrier::{Carrier, Done, Incoming, Outgoing};
+use crate::core::{self, Event, Events, UNREACHABLE, library};
+use crate::domain::Domain;
+use crate::fid::{Errno, Outcome};
+use crate::job::{COUNTERS, Membership};
+use crate::report::say;
+use crate::ring::{self, Buffer, Kind, Store};
+use crate::sys::{self, fi_addr_t};
+use crate::{address, info};
+
+/// What an enabled endpoint has.
+pub(crate) struct Live {
+    engine: engine::Endpoint<Carrier>,
+    carrier: Carrier,
+    events: Events,
+    membership: &'static Membership,
+    polls: u32,
+    ticked_ns: u64,
+    published_ns: u64,
+    published: [u64; COUNTERS],
+}
+
+impl Live {
+    /// Opens the core's side, and with it the endpoint's address.
+    pub(crate) fn new(domain: &Domain, core: &core::Domain) -> Outcome<Self> {
+        let membership = domain.membership;
+        let refused = |what: &str, error: Errno| {
+            say(format_args!("can't open an endpoint: {what}: {}", library().describe(error.0)));
+            error
+        };
+        let wants_registration = info::wants_registration(&domain.info);
+        let record_capacity = membership.config.record_capacity();
+        let store = Store::new(record_capacity, wants_registration.then_some(core))
+            .map_err(|error| refused("the core provider does not register its buffers", error))?;
+        let endpoint = core
+            .endpoint(&domain.info, ring::DEPTH)
+            .map_err(|error| refused("the core provider refuses an endpoint", error))?;
+        let address = endpoint.name().map_err(|error| refused("the core provider tells no address", error))?;
+        let Some(address) = address.filter(|address| !address.ip().is_unspecified() && address.port() != 0) else {
+            return Err(refused("the core provider's address is no IP address", Errno(sys::FI_EADDRNOTAVAIL)));
+        };
+        let mut seed = zeroize::Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *seed).map_err(|_| refused("no random numbers", Errno(sys::FI_EIO)))?;
+        let identity = Identity::from_seed(*seed);
+        let card = Card { address, public_key: identity.public, rank: membership.rank, host: membership.host };
+        let engine = engine::Endpoint::new(membership.config.clone(), Arc::clone(&membership.job), identity, card);
+        let mut carrier = Carrier::new(endpoint, store, &domain.info);
+        carrier.post_receives();
+        let now = now_ns();
+        Ok(Live {
+            engine,
+            carrier,
+            events: Events::new(),
+            membership,
+            polls: 0,
+            ticked_ns: now,
+            published_ns: now,
+            published: [0; COUNTERS],
+        })
+    }
+
+    /// Drives the core and the protocol. Whether anything happened.
+    pub(crate) fn pump(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..ROUNDS {
+            if self.carrier.core.poll(&mut self.events) == 0 {
+                break;
+            }
+            moved = true;
+            for event in self.events.iter() {
+                settle(&mut self.engine, &mut self.carrier, event);
+            }
+            self.carrier.post_receives();
+        }
+        self.engine.progress(&mut self.carrier);
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_PER_TICK) {
+            self.tick();
+        }
+        self.check();
+        moved
+    }
+
+    /// The address others know this endpoint by.
+    pub(crate) fn card(&self) -> &[u8] {
+        self.engine.card()
+    }
+
+    /// What was completed and is not delivered yet.
+    pub(crate) fn done(&mut self) -> &mut Done {
+        &mut self.carrier.done
+    }
+
+    /// Makes a peer known to the protocol and reachable for the core.
+    pub(crate) fn meet(&mut self, card: &[u8], program: fi_addr_t) -> Outcome<PeerId> {
+        // The vector took the card in, so its MAC is right.
+        let peer = self.engine.add_peer(card).map_err(|_| Errno(sys::FI_EINVAL))?;
+        let address = address::of_card(card).ok_or(Errno(sys::FI_EINVAL))?;
+        if let Err(error) = self.carrier.reach(peer, address) {
+            let why = library().describe(error.0);
+            say(format_args!(
+                "{} can't be reached: the core provider refuses its address {address} ({why}); all hosts must use the \
+                 same address family",
+                self.engine.peer_name(peer)
+            ));
+            return Err(error);
+        }
+        self.carrier.name(peer, program);
+        Ok(peer)
+    }
+
+    /// Gives back what is not needed to know a peer again.
+    pub(crate) fn part(&mut self, peer: PeerId) {
+        self.engine.remove_peer(peer);
+        self.carrier.name(peer, UNREACHABLE);
+    }
+
+    /// Whether nothing is queued and no message under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.engine.is_idle()
+    }
+
+    pub(crate) fn begin_close(&mut self) {
+        self.engine.begin_close(&mut self.carrier);
+    }
+
+    /// Whether the peers know that nothing follows, and nothing is in flight.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.engine.is_closed() && self.carrier.store.all_sent()
+    }
+
+    /// Tells the protocol the time, and the launcher the counters.
+    pub(crate) fn tick(&mut self) {
+        let now = now_ns();
+        if now.wrapping_sub(self.ticked_ns) >= TICK_NS {
+            self.ticked_ns = now;
+            self.engine.tick(&mut self.carrier, now);
+            self.check();
+        }
+        if now.wrapping_sub(self.published_ns) >= PUBLISH_NS {
+            self.published_ns = now;
+            self.publish();
+        }
+    }
+
+    pub(crate) fn publish(&mut self) {
+        self.membership.publish(self.engine.counters(), &mut self.published);
+    }
+
+    /// Tells the protocol what the core lost.
+    fn check(&mut self) {
+        while let Some((peer, Errno(error))) = self.carrier.broken.pop() {
+            self.engine.unreachable(&mut self.carrier, peer, &library().describe(error));
+        }
+    }
+
+    pub(crate) fn send(&mut self, request: SendRequest, send: Outgoing) -> Outcome {
+        let sent = self.engine.send(&mut self.carrier, request, send).map_err(|_| Errno(sys::FI_EAGAIN));
+        self.check();
+        sent
+    }
+
+    pub(crate) fn inject(&mut self, request: SendRequest, send: Outgoing) -> Outcome {
+        if request.len > info::INJECT_MAX {
+            return Err(Errno(sys::FI_EMSGSIZE));
+        }
+        let mut copy = [0; info::INJECT_MAX];
+        let bytes = match Carrier::source(&send, 0, request.len) {
+            Some(bytes) => bytes,
+            None => {
+                Carrier::gather(&send, 0, &mut copy[..request.len]);
+                &copy[..request.len]
+            }
+        };
+        self.engine.inject(&mut self.carrier, request, bytes).map_err(|_| Errno(sys::FI_EAGAIN))?;
+        self.carrier.sent(send);
+        self.check();
+        Ok(())
+    }
+
+    pub(crate) fn receive(&mut self, request: ReceiveRequest, receive: Incoming) {
+        let context = receive.context;
+        let id = self.engine.receive(&mut self.carrier, request, receive);
+        // SAFETY: FI_CONTEXT is demanded: a context is null or ours to use until its completion is read,
+        // which the domain's lock keeps from happening before this.
+        unsafe { put_word(context, RECEIVE_WORD, id.0) };
+    }
+
+    /// Cancels a receive by its context; one that is matched completes as if nothing had been said.
+    pub(crate) fn cancel(&mut self, context: *mut c_void) {
+        // SAFETY: as in `receive`; the protocol recognises an id that is not valid any more.
+        let Some(id) = (unsafe { word(context, RECEIVE_WORD) }) else { return };
+        if let Some(receive) = self.engine.cancel(ReceiveId(id)) {
+            self.carrier.fail(Lane::Tagged, receive.context, 0, sys::FI_ECANCELED);
+        }
+    }
+
+    /// fi_trecvmsg with FI_PEEK, FI_CLAIM, FI_DISCARD.
+    pub(crate) fn probe(&mut self, request: ReceiveRequest, receive: Incoming, flags: u64) -> Outcome {
+        let (claims, discards) = (flags & sys::FI_CLAIM != 0, flags & sys::FI_DISCARD != 0);
+        if flags & sys::FI_PEEK == 0 {
+            return if claims { self.take_claimed(receive, discards) } else { Err(Errno(sys::FI_EBADFLAGS)) };
+        }
+        let ReceiveRequest { lane, source, tag, ignore, .. } = request;
+        let mut found = self.engine.peek(lane, source, tag, ignore, claims || discards);
+        if found.is_none() && self.pump() {
+            found = self.engine.peek(lane, source, tag, ignore, claims || discards);
+        }
+        let Some((message, claim)) = found else {
+            self.carrier.fail(lane, receive.context, tag, sys::FI_ENOMSG);
+            return Ok(());
+        };
+        match claim {
+            Some(claim) if discards => {
+                self.engine.discard_claimed(&mut self.carrier, claim);
+            }
+            // SAFETY: FI_CLAIM needs a context of the program's that lasts until the claimed message is taken.
+            Some(claim) => unsafe { put_word(receive.context, CLAIM_WORD, claim.0) },
+            None => (),
+        }
+        self.carrier.tell(receive.context, std::ptr::null_mut(), &message);
+        Ok(())
+    }
+
+    fn take_claimed(&mut self, receive: Incoming, discards: bool) -> Outcome {
+        // SAFETY: the program passes the context of its peek.
+        let claim = ClaimId(unsafe { word(receive.context, CLAIM_WORD) }.ok_or(Errno(sys::FI_EINVAL))?);
+        if discards {
+            let known = self.engine.discard_claimed(&mut self.carrier, claim);
+            return if known { Ok(()) } else { Err(Errno(sys::FI_EINVAL)) };
+        }
+        let capacity = receive.memory.total();
+        let taken = self.engine.receive_claimed(&mut self.carrier, claim, capacity, receive);
+        taken.map_err(|_| Errno(sys::FI_EINVAL))
+    }
+}
+
+/// Does what a completion of the core asks for.
+fn settle(engine: &mut engine::Endpoint<Carrier>, carrier: &mut Carrier, event: Event) {
+    let (Event::Done { context, .. } | Event::Failed { context, .. }) = event;
+    // SAFETY: the core gives each context back once.
+    let Some(buffer) = (unsafe { Buffer::from_context(context) }) else { return };
+    if buffer.kind() != Kind::Receive {
+        if let Event::Failed { error, .. } = event {
+            carrier.broken.push((buffer.peer(), Errno(error)));
+        }
+        return carrier.store.give(buffer);
+    }
+    if let Some(order) = &mut carrier.order {
+        order.returned(buffer.number());
+    }
+    match event {
+        Event::Done { len, .. } => arrived(engine, carrier, buffer, len),
+        Event::Failed { error, .. } => {
+            if error == sys::FI_ETRUNC {
+                engine.oversized(carrier);
+            }
+            carrier.store.give(buffer);
+        }
+    }
+    while let Some(order) = &mut carrier.order
+        && let Some((mut buffer, len)) = order.release(|buffer, len| engine.is_due(&buffer.as_mut()[..len]))
+    {
+        engine.arrive(carrier, &mut buffer.as_mut()[..len]);
+        carrier.store.give(buffer);
+    }
+}
+
+/// Brings a record to the protocol, or keeps it until its turn where the core mixes them up.
+fn arrived(engine: &mut engine::Endpoint<Carrier>, carrier: &mut Carrier, mut buffer: Buffer, len: usize) {
+    let len = len.min(buffer.capacity());
+    match &mut carrier.order {
+        Some(order) if order.may_wait(buffer.number()) && !engine.is_due(&buffer.as_mut()[..len]) => {
+            order.hold(buffer.number(), buffer, len);
+        }
+        _ => {
+            engine.arrive(carrier, &mut buffer.as_mut()[..len]);
+            carrier.store.give(buffer);
+        }
+    }
+}
+
+/// A word of a program's fi_context.
+///
+/// # Safety
+/// `context` is null or an fi_context.
+unsafe fn word(context: *mut c_void, index: usize) -> Option<u64> {
+    // SAFETY: promised by the caller.
+    (!context.is_null()).then(|| unsafe { context.cast::<u64>().add(index).read() })
+}
+
+/// Writes a word of a program's fi_context.
+///
+/// # Safety
+/// As for [`word`].
+unsafe fn put_word(context: *mut c_void, index: usize, value: u64) {
+    if !context.is_null() {
+        // SAFETY: promised by the caller.
+        unsafe { context.cast::<u64>().add(index).write(value) };
+    }
+}
+
+/// Time for the protocol's timers; milliseconds are exact enough.
+fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the struct is ours. This clock exists since Linux 2.6.32.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Words of an fi_context that hold our ids.
+const RECEIVE_WORD: usize = 0;
+const CLAIM_WORD: usize = 1;
+/// Batches of core completions that one call handles at most.
+const ROUNDS: usize = 4;
+/// Calls between looks at the clock.
+const POLLS_PER_TICK: u32 = 256;
+/// Time between two ticks of the protocol, and between two copies of the counters, in ns.
+const TICK_NS: u64 = 4_000_000;
+const PUBLISH_NS: u64 = 250_000_000;

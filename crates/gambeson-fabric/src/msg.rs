@@ -1,0 +1,151 @@
+//! fi_send, fi_recv and their like: each shape becomes one request.
+
+use std::ffi::c_void;
+
+use gambeson_proto::endpoint::Lane;
+
+use crate::carrier::Segments;
+use crate::endpoint::{CallKind, ReceiveCall, SendCall, receive, send};
+use crate::fid::{Errno, Outcome, size};
+use crate::sys::{self, fi_addr_t, fi_msg, fid_ep, iovec};
+
+unsafe extern "C" fn recv(
+    ep: *mut fid_ep,
+    buffer: *mut c_void,
+    len: usize,
+    _: *mut c_void,
+    from: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    let memory = Segments::one(buffer, len);
+    // SAFETY: an endpoint of ours.
+    unsafe { receive(ep, ReceiveCall { lane: LANE, from, tag: 0, ignore: 0, memory, context, kind: CallKind::Plain }) }
+}
+
+unsafe extern "C" fn recvv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    from: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: an endpoint of ours, and `count` vectors.
+    unsafe {
+        with(Segments::several(iov, count), |memory| {
+            receive(ep, ReceiveCall { lane: LANE, from, tag: 0, ignore: 0, memory, context, kind: CallKind::Plain })
+        })
+    }
+}
+
+unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+    // SAFETY: an endpoint of ours, and a message with `iov_count` vectors.
+    unsafe {
+        let msg = &*msg;
+        with(memory_of(msg, flags), |memory| {
+            let (from, context, kind) = (msg.addr, msg.context, CallKind::Flags(flags));
+            receive(ep, ReceiveCall { lane: LANE, from, tag: 0, ignore: 0, memory, context, kind })
+        })
+    }
+}
+
+unsafe extern "C" fn send_one(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    to: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    let memory = Segments::one(buffer.cast_mut(), len);
+    // SAFETY: an endpoint of ours.
+    unsafe { send(ep, SendCall { lane: LANE, to, tag: 0, data: None, memory, context, kind: CallKind::Plain }) }
+}
+
+unsafe extern "C" fn sendv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    to: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: an endpoint of ours, and `count` vectors.
+    unsafe {
+        with(Segments::several(iov, count), |memory| {
+            send(ep, SendCall { lane: LANE, to, tag: 0, data: None, memory, context, kind: CallKind::Plain })
+        })
+    }
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+    // SAFETY: an endpoint of ours, and a message with `iov_count` vectors.
+    unsafe {
+        let msg = &*msg;
+        with(memory_of(msg, flags), |memory| {
+            let data = (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+            let (to, context, kind) = (msg.addr, msg.context, CallKind::Flags(flags));
+            send(ep, SendCall { lane: LANE, to, tag: 0, data, memory, context, kind })
+        })
+    }
+}
+
+unsafe extern "C" fn inject(ep: *mut fid_ep, buffer: *const c_void, len: usize, to: fi_addr_t) -> isize {
+    let (memory, context) = (Segments::one(buffer.cast_mut(), len), std::ptr::null_mut());
+    // SAFETY: an endpoint of ours.
+    unsafe { send(ep, SendCall { lane: LANE, to, tag: 0, data: None, memory, context, kind: CallKind::Inject }) }
+}
+
+unsafe extern "C" fn senddata(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    data: u64,
+    to: fi_addr_t,
+    context: *mut c_void,
+) -> isize {
+    let (memory, data) = (Segments::one(buffer.cast_mut(), len), Some(data));
+    // SAFETY: an endpoint of ours.
+    unsafe { send(ep, SendCall { lane: LANE, to, tag: 0, data, memory, context, kind: CallKind::Plain }) }
+}
+
+unsafe extern "C" fn injectdata(ep: *mut fid_ep, buffer: *const c_void, len: usize, data: u64, to: fi_addr_t) -> isize {
+    let (memory, data, context) = (Segments::one(buffer.cast_mut(), len), Some(data), std::ptr::null_mut());
+    // SAFETY: an endpoint of ours.
+    unsafe { send(ep, SendCall { lane: LANE, to, tag: 0, data, memory, context, kind: CallKind::Inject }) }
+}
+
+/// The memory of a message. A peek and a discard have none, whatever their vectors say.
+///
+/// # Safety
+/// The message has `iov_count` vectors.
+unsafe fn memory_of(msg: &fi_msg, flags: u64) -> Outcome<Segments> {
+    if flags & (sys::FI_PEEK | sys::FI_DISCARD) != 0 {
+        return Ok(Segments::one(std::ptr::null_mut(), 0));
+    }
+    // SAFETY: promised by the caller.
+    unsafe { Segments::several(msg.msg_iov, msg.iov_count) }
+}
+
+fn with(memory: Outcome<Segments>, work: impl FnOnce(Segments) -> isize) -> isize {
+    match memory {
+        Ok(memory) => work(memory),
+        Err(Errno(error)) => size(Err(Errno(error))),
+    }
+}
+
+const LANE: Lane = Lane::Message;
+
+pub(crate) static OPS: sys::fi_ops_msg = sys::fi_ops_msg {
+    size: size_of::<sys::fi_ops_msg>(),
+    recv: Some(recv),
+    recvv: Some(recvv),
+    recvmsg: Some(recvmsg),
+    send: Some(send_one),
+    sendv: Some(sendv),
+    sendmsg: Some(sendmsg),
+    inject: Some(inject),
+    senddata: Some(senddata),
+    injectdata: Some(injectdata),
+};
