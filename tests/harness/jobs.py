@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,9 +76,18 @@ def end_marked(mark: str) -> None:
 
 
 def run_marked(
-    command: Sequence[str], *, env: Mapping[str, str], timeout: float, cwd: Path | None = None, stdin: str | None = None
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    timeout: float,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    stalled: Callable[[], bool] | None = None,
 ) -> Job:
-    """Runs `command` and waits for it and for all its descendants."""
+    """Runs `command` and waits for it and for all its descendants.
+
+    It counts as timed out after `timeout` seconds, or as soon as `stalled`, asked every second, says so.
+    """
     mark = uuid.uuid4().hex
     started = time.monotonic()
     timed_out = False
@@ -94,7 +103,7 @@ def run_marked(
         start_new_session=True,
     ) as process:
         try:
-            stdout, stderr = process.communicate(stdin, timeout=timeout)
+            stdout, stderr = _communicate(process, stdin, timeout, stalled)
         except subprocess.TimeoutExpired:
             timed_out = True
             # The launcher first: most then end their ranks and say something useful.
@@ -114,6 +123,20 @@ def run_marked(
         time.sleep(0.05)
     end_marked(mark)
     return Job(list(command), process.returncode, stdout, stderr, seconds, timed_out, list(left.values()))
+
+
+def _communicate(
+    process: subprocess.Popen[str], stdin: str | None, timeout: float, stalled: Callable[[], bool] | None
+) -> tuple[str, str]:
+    if stalled is None:
+        return process.communicate(stdin, timeout=timeout)
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return process.communicate(stdin, timeout=1)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline or stalled():
+                raise
 
 
 @dataclass(frozen=True)
@@ -138,6 +161,7 @@ class Runner:
         cwd: Path | None = None,
         stdin: str | None = None,
         prefix: Sequence[str] = (),
+        stalled: Callable[[], bool] | None = None,
     ) -> Job:
         """Runs `program` on `n` ranks.
 
@@ -155,4 +179,4 @@ class Runner:
         else:
             command = [str(self.gambeson), "run", "--intra-host", intra_host, *options, "--", *command]
         environment |= env or {}
-        return run_marked([*prefix, *command], env=environment, timeout=timeout, cwd=cwd, stdin=stdin)
+        return run_marked([*prefix, *command], env=environment, timeout=timeout, cwd=cwd, stdin=stdin, stalled=stalled)

@@ -47,6 +47,8 @@ def venv(name: str) -> Path:
     return folder
 
 
+# Without it the tcp provider stops at 64 messages that nobody has asked for yet.
+_TCP = {"FI_PROVIDER": "tcp", "FI_TCP_MAX_SAVED": "65536"}
 # More ranks than cores is the rule here: a rank that waits must let others run.
 _OPENMPI_COMMON = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -54,7 +56,9 @@ _OPENMPI_COMMON = {
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 _OPENMPI_PLAIN = {
-    "FI_PROVIDER": "tcp",
+    **_TCP,
+    # Open MPI's matched probe fails over tcp; mpi4py would use it in every recv of an object.
+    "CHECKS_WITHOUT_MPROBE": "1",
     "OMPI_MCA_pml": "cm",
     "OMPI_MCA_mtl": "ofi",
     "OMPI_MCA_mtl_ofi_provider_include": "tcp",
@@ -71,7 +75,7 @@ def find(name: str) -> Mpi:
             [str(bin_ / "mpiexec")],
             str(bin_ / "python"),
             common={},
-            env={"FI_PROVIDER": "tcp", "MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"},
+            env={**_TCP, "MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"},
             mpicc=str(bin_ / "mpicc"),
             bin=bin_,
         )
@@ -93,7 +97,7 @@ def find(name: str) -> Mpi:
             [str(bin_ / "mpiexec")],
             str(bin_ / "python"),
             common={"I_MPI_PIN": "0"},
-            env={"FI_PROVIDER": "tcp", "I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp"},
+            env={**_TCP, "I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp"},
             # The wheel has no compiler wrapper; MPICH's programs ask for the same libmpi.so.12.
             mpicc=str(venv("mpich") / "bin" / "mpicc"),
             bin=bin_,
