@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{completion, doctor, keep, manual, policy, run, start};
+use crate::commands::{audit, bench, completion, doctor, keep, manual, policy, run, start};
 use crate::failure::{Failure, STATUSES};
+use crate::probe;
 
 /// Runs parallel programs so that every message between their processes is sealed.
 #[derive(Parser)]
@@ -20,7 +21,11 @@ pub(crate) enum Command {
     Run(run::Arguments),
     Doctor(doctor::Arguments),
     Policy(policy::Arguments),
+    Audit(audit::Arguments),
+    Bench(bench::Arguments),
     Completion(completion::Arguments),
+    #[command(hide = true)]
+    Probe(probe::Arguments),
     #[command(hide = true)]
     Manual(manual::Arguments),
     /// Holds a job's files on another host
@@ -36,7 +41,10 @@ impl Command {
             Self::Run(arguments) => run::execute(&arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Policy(arguments) => policy::execute(&arguments),
+            Self::Audit(arguments) => audit::execute(&arguments),
+            Self::Bench(arguments) => bench::execute(&arguments),
             Self::Completion(arguments) => completion::execute(&arguments),
+            Self::Probe(arguments) => probe::execute(&arguments),
             Self::Manual(arguments) => manual::execute(&arguments),
             Self::Keep => keep::execute(),
             Self::Start(arguments) => start::execute(&arguments),

@@ -15,6 +15,10 @@ pub(crate) enum Status {
     Refused = 70,
     /// The operating system refused something.
     System = 71,
+    /// The audit could not hear everything.
+    Incomplete = 75,
+    /// This user may not do what was asked.
+    NotPermitted = 77,
     /// The policy cannot be understood.
     Policy = 78,
 }
@@ -27,6 +31,8 @@ Exit status:
   69          mpiexec, or a file Gambeson needs, was not found
   70          refused: the messages would not be protected as the policy says
   71          the operating system refused something
+  75          not everything could be heard (audit)
+  77          this user may not listen on the network interfaces (audit)
   78          the policy cannot be understood";
 
 impl From<Status> for ExitCode {

@@ -2,6 +2,8 @@
 
 #![deny(unsafe_code)]
 
+mod audit;
+mod bench;
 mod cli;
 mod commands;
 mod fabric_info;
@@ -15,6 +17,7 @@ mod machine;
 mod mpi;
 mod plan;
 mod policy_files;
+mod probe;
 mod report;
 mod supervise;
 

@@ -1,6 +1,8 @@
 //! One file per subcommand: its arguments, and what it does.
 
 pub(crate) mod agent;
+pub(crate) mod audit;
+pub(crate) mod bench;
 pub(crate) mod completion;
 pub(crate) mod doctor;
 pub(crate) mod keep;

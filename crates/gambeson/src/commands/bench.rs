@@ -1,0 +1,156 @@
+//! `gambeson bench`: measures what sealing costs.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::bench::{self, Picture, Wanted};
+use crate::failure::Failure;
+use crate::probe::job::Starter;
+
+/// Measures what sealing costs
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Messages(Messages),
+}
+
+/// Latency, bandwidth and message rate between two processes, plain and sealed in alternation
+#[derive(Args)]
+#[command(after_long_help = WHAT_IS_COMPARED)]
+struct Messages {
+    /// Message sizes, separated by commas; K, M and G are powers of 1024
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SIZES",
+        value_parser = size,
+        default_value = "0,8,64,256,1K,4K,16K,64K,256K,1M,4M,16M"
+    )]
+    sizes: Vec<usize>,
+    /// Rounds, each plain and sealed
+    #[arg(long, default_value_t = 6, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Milliseconds for each quantity and size on each side of a round
+    #[arg(long, default_value_t = 150, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    time: u32,
+    /// Write all values to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw a picture into this file (.svg or .png)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<Picture>,
+    /// The libfabric provider that carries the bytes on both sides
+    #[arg(long, default_value = "tcp", value_name = "NAME")]
+    core: String,
+    /// The policy of the sealed side
+    #[arg(long, value_name = "FILE")]
+    policy: Option<String>,
+    /// The launcher and its options, without a program: mpiexec -n 2
+    #[arg(required = true, last = true, value_name = "MPIEXEC")]
+    command: Vec<String>,
+}
+
+const WHAT_IS_COMPARED: &str = "\
+Both sides run the same MPI program, which is part of gambeson, under the given mpiexec.
+
+  plain   the MPI over the libfabric provider named by --core (MPICH: MPIR_CVAR_NOLOCAL=1; Intel MPI:
+          I_MPI_FABRICS=ofi; Open MPI: pml cm, mtl ofi). Shared memory is off, so that processes of one
+          host use the provider too.
+  sealed  gambeson run --intra-host sealed --core the same: the same path, with every message sealed.
+
+So the ratio is the cost of sealing, not that of a network against shared memory. A round is one job of
+each side; which is first changes every round. Nothing is pinned to processors.
+
+  latency    half the time of an MPI_Send and an MPI_Recv there and back
+  bandwidth  64 MPI_Isend (fewer above 4 MiB: 256 MiB at a time) and a short answer
+  rate       the same with 8 bytes
+
+The value of a round is the median of its samples. The table has the best and the median of the rounds,
+the ratio of the best values, and median and best of the rounds' own ratios.";
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let What::Messages(arguments) = &arguments.what;
+    let starter = Starter::new(&arguments.command, &arguments.core, arguments.policy.as_deref())?;
+    let wanted = Wanted {
+        sizes: arguments.sizes.clone(),
+        rounds: arguments.rounds as usize,
+        time: Duration::from_millis(arguments.time.into()),
+        core: arguments.core.clone(),
+    };
+    let load = load_average();
+    if load[0] > BUSY {
+        eprintln!(
+            "gambeson: this machine is busy (load average {:.2} over the last minute): the values will scatter",
+            load[0]
+        );
+    }
+    let progress = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{prefix:14} [{bar:30}] {pos}/{len} {elapsed}");
+    progress.set_style(style.expect("the template is well formed"));
+    let report = bench::bench(&starter, &wanted, load, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    print!("{}", report.text());
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&report).expect("a report is plain data");
+        std::fs::write(path, json + "\n")
+            .map_err(|error| Failure::system(format!("{} cannot be written: {error}", path.display())))?;
+    }
+    if let Some(picture) = &arguments.plot {
+        bench::draw(&report, picture).map_err(Failure::system)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Above this load average a measurement competes with something else.
+const BUSY: f64 = 0.5;
+/// No message is longer than an MPI count of bytes can say.
+const SIZE_MAX: usize = 1 << 30;
+
+fn size(text: &str) -> Result<usize, String> {
+    let (digits, unit) = match text.char_indices().find(|(_, letter)| !letter.is_ascii_digit()) {
+        Some((at, _)) => text.split_at(at),
+        None => (text, ""),
+    };
+    let shift = match unit.to_ascii_uppercase().trim_end_matches('B').trim_end_matches('I') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(format!("{text} is no size; write 64, 4K or 1M")),
+    };
+    let number: usize = digits.parse().map_err(|_| format!("{text} is no size; write 64, 4K or 1M"))?;
+    let size = number.checked_mul(1 << shift).filter(|&size| size <= SIZE_MAX);
+    size.ok_or_else(|| format!("{text} is too long; 1G is the most"))
+}
+
+/// Load averages of one, five and fifteen minutes; zeros where they are not known.
+fn load_average() -> [f64; 3] {
+    let info = rustix::system::sysinfo();
+    info.loads.map(|load| load as f64 / f64::from(1u32 << 16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(
+            ["0", "8", "1K", "64k", "4MiB", "1G", "16 "].map(|text| size(text).ok()),
+            [Some(0), Some(8), Some(1 << 10), Some(64 << 10), Some(4 << 20), Some(1 << 30), None,]
+        );
+        assert!(size("2G").unwrap_err().contains("too long"));
+        assert!(size("K").is_err());
+    }
+}
