@@ -155,3 +155,42 @@ fn add(series: &mut Vec<Series>, side: Side, values: Vec<Value>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two rounds of made-up values: sealed takes a quarter longer.
+    pub(super) fn report() -> Report {
+        let mut series = Vec::new();
+        for round in [1.0, 1.1] {
+            let values = |factor: f64| {
+                let sizes = [0usize, 8, 65_536];
+                let time = |size: usize| round * factor * (5e-6 + size as f64 / 4e9);
+                let latency = sizes.map(|size| (Quantity::Latency, size, time(size)));
+                let bandwidth = [8, 65_536].map(|size| (Quantity::Bandwidth, size, size as f64 / time(size)));
+                [latency.as_slice(), &bandwidth, &[(Quantity::Rate, 8, 1.0 / time(8))]].concat()
+            };
+            add(&mut series, Side::Plain, values(1.0));
+            add(&mut series, Side::Sealed, values(1.25));
+        }
+        let series = series.into_iter().map(|series| Entry { ratio: series.ratios(), series }).collect();
+        Report { mpi: "Some MPI 1.0".into(), core: "tcp".into(), rounds: 2, load: [0.0; 3], processors: 2, series }
+    }
+
+    #[test]
+    fn values_of_all_rounds_come_together() {
+        let report = report();
+        let latency: Vec<_> = report.of(Quantity::Latency).map(|series| (series.size, series.plain.len())).collect();
+        assert_eq!(latency, [(0, 2), (8, 2), (65_536, 2)]);
+        assert!((report.series[0].ratio.of_best - 1.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_table_has_every_size_and_quantity() {
+        let text = report().text();
+        for expected in ["Some MPI 1.0", "Latency", "Bandwidth", "Message rate", "64 KiB", "1.250", "0.800"] {
+            assert!(text.contains(expected), "{expected} is missing in\n{text}");
+        }
+    }
+}

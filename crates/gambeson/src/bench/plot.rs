@@ -151,15 +151,18 @@ fn ratios<B: DrawingBackend>(area: &DrawingArea<B, Shift>, title: &str, series: 
     let rounds = |series: &Series| -> Vec<f64> {
         series.plain.iter().zip(&series.sealed).map(|(plain, sealed)| sealed / plain).collect()
     };
-    let all = || series.iter().flat_map(|series| rounds(series).into_iter().chain([series.ratios().of_best, 1.0]));
+    // A round that something disturbed must not press all others together: the scale leaves it out.
+    let shown = |series: &&Series| [series.ratios().of_best, series.ratios().median, 1.0];
+    let all = || series.iter().flat_map(shown);
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
-    let margin = (most - least).max(0.1) * 0.1;
+    let margin = (most - least).max(0.1) * 0.2;
+    let scale = (least - margin).max(0.0)..most + margin;
     let mut chart = ChartBuilder::on(area)
         .caption(title, (FONT, 20))
         .margin(14)
         .x_label_area_size(34)
         .y_label_area_size(70)
-        .build_cartesian_2d(places(series), least - margin..most + margin)?;
+        .build_cartesian_2d(places(series), scale.clone())?;
     chart
         .configure_mesh()
         .disable_x_mesh()
@@ -174,8 +177,10 @@ fn ratios<B: DrawingBackend>(area: &DrawingArea<B, Shift>, title: &str, series: 
     let ends = places(series);
     chart.draw_series(LineSeries::new([(ends.start, 1.0), (ends.end, 1.0)], PLAIN.stroke_width(1)))?;
     for (place, series) in series.iter().enumerate() {
-        let dots =
-            rounds(series).into_iter().map(|ratio| Circle::new((place as f64, ratio), 2, SEALED.mix(0.4).filled()));
+        let dots = rounds(series)
+            .into_iter()
+            .filter(|ratio| scale.contains(ratio))
+            .map(|ratio| Circle::new((place as f64, ratio), 2, SEALED.mix(0.4).filled()));
         chart.draw_series(dots)?;
     }
     let points = || series.iter().enumerate().map(|(place, series)| (place as f64, series.ratios().of_best));
@@ -197,4 +202,35 @@ fn label(series: &[&Series], place: f64) -> String {
     let near = place.round();
     let index = ((place - near).abs() < 0.01 && near >= 0.0).then_some(near as usize);
     index.and_then(|index| series.get(index)).map_or(String::new(), |series| bytes(series.size).replace("iB", ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::tests::report;
+
+    /// Draws into a file of this name and returns what is in it.
+    fn drawn(name: &str) -> Vec<u8> {
+        let path = std::env::temp_dir().join(format!("gambeson-plot-{}-{name}", std::process::id()));
+        let picture = path.to_string_lossy().parse().expect("the name ends as a picture's");
+        draw(&report(), &picture).expect("a report can be drawn");
+        let bytes = std::fs::read(&path).expect("the picture is there");
+        std::fs::remove_file(path).expect("the picture can be removed");
+        bytes
+    }
+
+    #[test]
+    fn both_kinds_of_picture_are_drawn() {
+        let svg = String::from_utf8(drawn("a.svg")).expect("SVG is text");
+        for text in ["Some MPI", "Latency, sealed / plain", "64 K", "1.25"] {
+            assert!(svg.contains(text), "{text} is missing");
+        }
+        assert!(drawn("a.png").starts_with(b"\x89PNG"));
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        assert!("a.pdf".parse::<Picture>().is_err());
+        assert!("svg".parse::<Picture>().is_err());
+    }
 }
