@@ -182,7 +182,9 @@ impl<H: Host> Endpoint<H> {
                         }
                     }
                     None => {
-                        let room = if message.awaits_grant { len } else { message.size };
+                        let in_all = self.held_bytes + self.messages.len() * MESSAGE_COST + message.size;
+                        let buffered = message.size <= self.config.eager_max && in_all <= self.config.unexpected_limit;
+                        let room = if message.awaits_grant && !buffered { len } else { message.size };
                         let mut landing = Landing::<H>::Held(self.spare.take(room));
                         let placed = place(&mut self.multis, &mut landing, 0, |into| payload.deliver(into));
                         let Landing::Held(bytes) = landing else { unreachable!("made a moment ago") };
@@ -240,7 +242,8 @@ impl<H: Host> Endpoint<H> {
             }
             Taken::Held { message, bytes, got } => {
                 self.peers[id.0 as usize].spent += message.cost;
-                self.held_bytes += bytes.len();
+                let room = bytes.len();
+                self.held_bytes += room;
                 let counters = &mut self.wire.counters;
                 counters.unexpected_max = counters.unexpected_max.max(self.held_bytes as u64);
                 let mut held = message.begin(id, got, Landing::Held(bytes));
@@ -253,6 +256,11 @@ impl<H: Host> Endpoint<H> {
                 }
                 let key = self.messages.insert(held);
                 self.lanes[message.lane as usize].hold(id.0, message.tag, key);
+                // A small message that asks only because its sender's credit was short is let through
+                // to where it is buffered: programs send a few of those before anybody receives.
+                if message.awaits_grant && room == message.size {
+                    self.grant(key, id, room);
+                }
                 self.begun(key, id);
                 self.pump(host, id);
             }
