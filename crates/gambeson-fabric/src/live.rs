@@ -172,15 +172,15 @@ impl Live {
         if request.len > info::INJECT_MAX {
             return Err(Errno(sys::FI_EMSGSIZE));
         }
-        let mut copy = [0; info::INJECT_MAX];
-        let bytes = match Carrier::source(&send, 0, request.len) {
-            Some(bytes) => bytes,
+        let injected = match Carrier::source(&send, 0, request.len) {
+            Some(bytes) => self.engine.inject(&mut self.carrier, request, bytes),
             None => {
-                Carrier::gather(&send, 0, &mut copy[..request.len]);
-                &copy[..request.len]
+                let mut copy = vec![0; request.len];
+                Carrier::gather(&send, 0, &mut copy);
+                self.engine.inject(&mut self.carrier, request, &copy)
             }
         };
-        self.engine.inject(&mut self.carrier, request, bytes).map_err(|_| Errno(sys::FI_EAGAIN))?;
+        injected.map_err(|_| Errno(sys::FI_EAGAIN))?;
         self.carrier.sent(send);
         self.check();
         Ok(())

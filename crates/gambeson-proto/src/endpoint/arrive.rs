@@ -262,6 +262,7 @@ impl<H: Host> Endpoint<H> {
                     self.grant(key, id, room);
                 }
                 self.begun(key, id);
+                self.stored(key, id);
                 self.pump(host, id);
             }
             Taken::Continued { key, got } => {
@@ -272,10 +273,12 @@ impl<H: Host> Endpoint<H> {
                     if peer.incoming == Some(key) {
                         peer.incoming = None;
                     }
-                    if !matches!(self.messages[key].landing, Landing::Held(_)) {
+                    if matches!(self.messages[key].landing, Landing::Held(_)) {
+                        self.stored(key, id);
+                    } else {
                         self.complete(host, key);
-                        self.pump(host, id);
                     }
+                    self.pump(host, id);
                 }
             }
             Taken::Control(envelope) => return self.control(host, id, &envelope),
@@ -317,6 +320,15 @@ impl<H: Host> Endpoint<H> {
         let message = &self.messages[key];
         if !message.awaits_grant && message.got < message.end {
             self.peers[id.0 as usize].incoming = Some(key);
+        }
+    }
+
+    /// A message may stand whole in memory of ours. That is delivery: what is left is to receive it.
+    fn stored(&mut self, key: MessageKey, id: PeerId) {
+        let message = &mut self.messages[key];
+        if message.got == message.size && !message.awaits_grant && std::mem::take(&mut message.wants_delivery) {
+            let notice = Envelope { id: message.sender_id, ..Envelope::new(Kind::Delivered) };
+            self.peers[id.0 as usize].control.push_back(notice);
         }
     }
 

@@ -30,7 +30,8 @@ pub struct SendRequest {
     pub data: Option<u64>,
     /// Size in bytes.
     pub len: usize,
-    /// Complete only when the message stands in the receiver's buffer (FI_DELIVERY_COMPLETE).
+    /// Complete only when the message stands in the receiver's buffer, or whole in its endpoint's
+    /// memory (FI_DELIVERY_COMPLETE).
     pub delivery: bool,
 }
 

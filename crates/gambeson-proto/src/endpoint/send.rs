@@ -16,8 +16,11 @@ new_key_type! {
 /// Credit that every message takes besides its bytes: the room its envelope needs at the receiver.
 pub(super) const MESSAGE_COST: usize = 128;
 
-/// Messages that may wait for one peer before the program is asked to try again.
-const QUEUE_MAX: usize = 4096;
+/// Messages that may wait for one peer before the program is asked to try again. A program may have
+/// that many sends outstanding before anybody receives, and none of them may block it.
+const QUEUE_MAX: usize = 1 << 20;
+/// As above, where the message's bytes are copied.
+const COPIES_MAX: usize = 1 << 16;
 
 /// A message that did not go out in one record at once.
 pub(super) struct Outgoing<H: Host> {
@@ -56,7 +59,7 @@ impl<H: Host> Endpoint<H> {
         if self.at_once(host, &request, UserPart::<H> { send: &send, offset: 0, len: request.len }) {
             host.sent(send);
         } else {
-            if self.is_full(request.peer) {
+            if self.waiting(request.peer) >= QUEUE_MAX {
                 return Err(send);
             }
             self.enqueue(host, request, Body::User(send));
@@ -68,7 +71,7 @@ impl<H: Host> Endpoint<H> {
     /// Sends bytes that are the program's again at once; no completion follows (fi_inject).
     pub fn inject(&mut self, host: &mut H, request: SendRequest, bytes: &[u8]) -> Result<(), Busy> {
         if !self.at_once(host, &request, bytes) {
-            if self.is_full(request.peer) {
+            if self.waiting(request.peer) >= COPIES_MAX {
                 return Err(Busy);
             }
             self.enqueue(host, request, Body::Copied(bytes.to_vec()));
@@ -97,8 +100,8 @@ impl<H: Host> Endpoint<H> {
         true
     }
 
-    fn is_full(&self, peer: PeerId) -> bool {
-        self.peers[peer.0 as usize].queue.len() >= QUEUE_MAX
+    fn waiting(&self, peer: PeerId) -> usize {
+        self.peers[peer.0 as usize].queue.len()
     }
 
     fn enqueue(&mut self, host: &mut H, request: SendRequest, body: Body<H>) {

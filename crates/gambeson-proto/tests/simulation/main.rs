@@ -377,12 +377,11 @@ fn a_peer_that_is_cut_off_is_named_and_one_that_answers_is_left_alone() {
 }
 
 /// Sends `count` messages of `len` bytes that nobody receives yet; how many of them were done with.
-fn sends_without_receives(config: &Config, count: u64, len: usize) -> usize {
+fn sends_without_receives(config: &Config, count: u64, len: usize, delivery: bool) -> usize {
     let mut network = Network::new(1, 2, config, &job("", 1), 0, false);
     for serial in 1..=count {
         let node = &mut network.nodes[0];
-        let request =
-            SendRequest { peer: node.ids[1], lane: Lane::Tagged, tag: serial, data: None, len, delivery: false };
+        let request = SendRequest { peer: node.ids[1], lane: Lane::Tagged, tag: serial, data: None, len, delivery };
         assert!(node.endpoint.send(&mut node.host, request, (serial, fill(serial, len))).is_ok());
         network.collect();
         while network.deliver(&Hostility::default()) {
@@ -408,12 +407,16 @@ fn sends_without_receives(config: &Config, count: u64, len: usize) -> usize {
 
 #[test]
 fn small_sends_are_done_before_their_receives_while_there_is_room() {
-    let config = Config { peer_credit: 64 << 10, ..Config::default() };
-    assert_eq!(sends_without_receives(&config, 200, 5000), 200, "far more than the credit, far less than the room");
-    assert_eq!(sends_without_receives(&config, 20, 100_000), 20, "each more than the credit");
-    let tight = Config { unexpected_limit: 300_000, ..config };
-    let done = sends_without_receives(&tight, 200, 5000);
-    assert!((50..=75).contains(&done), "{done} sends of 5000 bytes fit 300000 bytes of room and 65536 of credit");
+    for delivery in [false, true] {
+        let config = Config { peer_credit: 64 << 10, ..Config::default() };
+        let done = |config: &Config, count, len| sends_without_receives(config, count, len, delivery);
+        assert_eq!(done(&config, 200, 5000), 200, "far more than the credit, far less than the room");
+        assert_eq!(done(&config, 20, 100_000), 20, "each more than the credit");
+        assert_eq!(done(&config, 10, 200_000), 0, "each more than goes unasked");
+        let tight = Config { unexpected_limit: 300_000, ..config };
+        let done = done(&tight, 200, 5000);
+        assert!((50..=75).contains(&done), "{done} sends of 5000 bytes fit 300000 bytes of room and 65536 of credit");
+    }
 }
 
 #[test]
