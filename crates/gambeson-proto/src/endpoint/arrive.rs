@@ -132,6 +132,10 @@ impl<H: Host> Endpoint<H> {
         if hint != &self.job.keys.policy_hash[..POLICY_HINT_LEN] {
             return Err((Some(id), Cause::OtherPolicy));
         }
+        // Our own introduction, sent back to us: we never send it to ourselves.
+        if self.is_own(id) {
+            return Err((None, Cause::UnknownConnection));
+        }
         if !self.connect(id) {
             return Err((Some(id), Cause::ForeignCard));
         }
@@ -289,9 +293,7 @@ impl<H: Host> Endpoint<H> {
     /// The way of nearly every message: whole, and its receive was posted.
     fn whole(&mut self, host: &mut H, id: PeerId, posted: PostedKey, message: First) {
         let First { lane, tag, data, size, .. } = message;
-        let counters = &mut self.wire.counters;
-        counters.messages_received += 1;
-        counters.bytes_received += size as u64;
+        self.count_received(size);
         let landing = self.claim_posted(lane, posted, size);
         let capacity = landing.capacity();
         let len = size.min(capacity);

@@ -16,6 +16,7 @@
 mod arrive;
 mod host;
 mod liveness;
+mod own;
 mod peer;
 mod receive;
 mod report;
@@ -121,6 +122,8 @@ pub struct Endpoint<H: Host> {
     job: Arc<Job>,
     identity: Identity,
     own: Card,
+    /// Ourselves as a peer, once our own card was added.
+    own_peer: Option<PeerId>,
     encoded: [u8; crate::identity::CARD_LEN],
     peers: Vec<Peer<H>>,
     by_key: HashMap<PublicKey, PeerId>,
@@ -159,6 +162,7 @@ impl<H: Host> Endpoint<H> {
             job,
             identity,
             own,
+            own_peer: None,
             encoded,
             peers: Vec::new(),
             by_key: HashMap::new(),
@@ -200,6 +204,9 @@ impl<H: Host> Endpoint<H> {
         let host = host.unwrap_or_else(|| card.address.ip().to_string());
         let name = PeerName { rank: card.rank, host };
         self.by_key.insert(card.public_key, id);
+        if card.public_key == self.own.public_key {
+            self.own_peer = Some(id);
+        }
         self.peers.push(Peer::new(id, card, name, self.config.peer_credit, self.now_ns));
         self.wire.counters.peers += 1;
         Ok(id)
@@ -283,6 +290,16 @@ impl<H: Host> Endpoint<H> {
             let claimed = claimed.map(|id| self.peers[id.0 as usize].name.clone());
             host.alert(&Alert { cause, claimed, count });
         }
+    }
+
+    fn count_sent(&mut self, len: usize) {
+        self.wire.counters.messages_sent += 1;
+        self.wire.counters.bytes_sent += len as u64;
+    }
+
+    fn count_received(&mut self, len: usize) {
+        self.wire.counters.messages_received += 1;
+        self.wire.counters.bytes_received += len as u64;
     }
 
     fn misbehaved(&mut self, host: &mut H, id: PeerId, what: &'static str) {

@@ -238,11 +238,15 @@ impl<H: Host> Endpoint<H> {
         if message.awaits_grant {
             message.awaits_grant = false;
             message.end = message.got.max(message.size.min(capacity));
-            let (end, data) = (message.end as u64, key.data().as_ffi());
-            let grant = Envelope { size: end, data, id: message.sender_id, ..Envelope::new(Kind::Grant) };
-            self.peers[id.0 as usize].control.push_back(grant);
+            let (end, data, sender_id) = (message.end as u64, key.data().as_ffi(), message.sender_id);
+            if self.is_own(id) {
+                self.fetch_own(host, key);
+            } else {
+                let grant = Envelope { size: end, data, id: sender_id, ..Envelope::new(Kind::Grant) };
+                self.peers[id.0 as usize].control.push_back(grant);
+            }
         }
-        let whole = message.got == message.end;
+        let whole = self.messages[key].got == self.messages[key].end;
         self.owe(id, cost);
         if whole {
             self.complete(host, key);
@@ -257,9 +261,7 @@ impl<H: Host> Endpoint<H> {
             let notice = Envelope { id: message.sender_id, ..Envelope::new(Kind::Delivered) };
             self.peers[message.peer.0 as usize].control.push_back(notice);
         }
-        let (counters, size) = (&mut self.wire.counters, message.size as u64);
-        counters.messages_received += 1;
-        counters.bytes_received += size;
+        self.count_received(message.size);
         let received = message.received(message.landing.capacity(), 0);
         match message.landing {
             Landing::Single { receive, .. } => host.received(receive, &received),

@@ -24,22 +24,22 @@ const COPIES_MAX: usize = 1 << 16;
 
 /// A message that did not go out in one record at once.
 pub(super) struct Outgoing<H: Host> {
-    request: SendRequest,
-    body: Body<H>,
+    pub(super) request: SendRequest,
+    pub(super) body: Body<H>,
     /// Bytes sealed so far.
-    offset: usize,
+    pub(super) offset: usize,
     /// Bytes to seal: all, or as many as the receiver has room for.
-    end: usize,
-    state: State,
+    pub(super) end: usize,
+    pub(super) state: State,
 }
 
-enum Body<H: Host> {
+pub(super) enum Body<H: Host> {
     User(H::Send),
     Copied(Vec<u8>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// In the peer's queue, no record out yet.
     Queued,
     /// In the peer's queue, its first record out, the others follow unasked.
@@ -56,7 +56,14 @@ impl<H: Host> Endpoint<H> {
     /// Sends a message. [`Host::sent`] follows, perhaps before this returns. The send comes back
     /// when too many messages wait for that peer: try again after progress.
     pub fn send(&mut self, host: &mut H, request: SendRequest, send: H::Send) -> Result<(), H::Send> {
-        if self.at_once(host, &request, UserPart::<H> { send: &send, offset: 0, len: request.len }) {
+        let origin = UserPart::<H> { send: &send, offset: 0, len: request.len };
+        if self.is_own(request.peer) {
+            if self.send_own(host, &request, origin) {
+                host.sent(send);
+            } else {
+                self.await_own(request, Body::User(send));
+            }
+        } else if self.at_once(host, &request, origin) {
             host.sent(send);
         } else {
             if self.waiting(request.peer) >= QUEUE_MAX {
@@ -70,7 +77,11 @@ impl<H: Host> Endpoint<H> {
 
     /// Sends bytes that are the program's again at once; no completion follows (fi_inject).
     pub fn inject(&mut self, host: &mut H, request: SendRequest, bytes: &[u8]) -> Result<(), Busy> {
-        if !self.at_once(host, &request, bytes) {
+        if self.is_own(request.peer) {
+            if !self.send_own(host, &request, bytes) {
+                self.await_own(request, Body::Copied(bytes.to_vec()));
+            }
+        } else if !self.at_once(host, &request, bytes) {
             if self.waiting(request.peer) >= COPIES_MAX {
                 return Err(Busy);
             }
@@ -95,8 +106,7 @@ impl<H: Host> Endpoint<H> {
             return false;
         }
         peer.credit -= cost;
-        self.wire.counters.messages_sent += 1;
-        self.wire.counters.bytes_sent += request.len as u64;
+        self.count_sent(request.len);
         true
     }
 
@@ -108,8 +118,7 @@ impl<H: Host> Endpoint<H> {
         let end = request.len;
         let key = self.outgoing.insert(Outgoing { request, body, offset: 0, end, state: State::Queued });
         self.peers[request.peer.0 as usize].queue.push_back(key);
-        self.wire.counters.messages_sent += 1;
-        self.wire.counters.bytes_sent += request.len as u64;
+        self.count_sent(request.len);
         self.pump(host, request.peer);
     }
 
@@ -302,10 +311,10 @@ fn first_envelope(request: &SendRequest, mut flags: u8, id: u64) -> Envelope {
 }
 
 /// Bytes of a program's send.
-struct UserPart<'s, H: Host> {
-    send: &'s H::Send,
-    offset: usize,
-    len: usize,
+pub(super) struct UserPart<'s, H: Host> {
+    pub(super) send: &'s H::Send,
+    pub(super) offset: usize,
+    pub(super) len: usize,
 }
 
 impl<H: Host> Origin for UserPart<'_, H> {

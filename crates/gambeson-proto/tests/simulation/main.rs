@@ -129,7 +129,7 @@ impl Program {
         let random = &mut self.random;
         let (from, to) = (random.below(NODES.into()) as usize, random.below(NODES.into()) as usize);
         let node = &mut network.nodes[from];
-        if from == to || node.ids.len() != usize::from(NODES) {
+        if node.ids.len() != usize::from(NODES) {
             return;
         }
         let lane = if random.chance(70) { Lane::Tagged } else { Lane::Message };
@@ -471,6 +471,19 @@ fn a_stranger_with_a_card_of_the_job_is_introduced_by_its_first_record() {
         network.collect();
     }
     assert!(network.nodes[1].host.arrivals[0].bytes == bytes);
+}
+
+#[test]
+fn a_reflected_introduction_is_refused_and_does_no_harm() {
+    let config = Config::default();
+    let mut network = Network::new(4, 2, &config, &job("", 1), 0, false);
+    let node = &mut network.nodes[0];
+    let request = SendRequest { peer: node.ids[1], lane: Lane::Tagged, tag: 1, data: None, len: 8, delivery: false };
+    assert!(node.endpoint.send(&mut node.host, request, (1, vec![1; 8])).is_ok());
+    let (_, mut record) = node.host.outbox.pop_front().expect("a record is out");
+    node.endpoint.arrive(&mut node.host, &mut record);
+    assert_eq!(node.host.violation, None);
+    assert_eq!(node.endpoint.counters().refused_unknown_peer, 1);
 }
 
 #[test]
