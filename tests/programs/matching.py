@@ -317,8 +317,9 @@ def matched_probe(comm):
 @check
 def claimed_messages_keep_until_received(comm):
     if comm.rank == 1:
-        for number in range(5):
-            comm.Send(pattern(1000 * 8**number, number), 0, 8)
+        # A blocking send of a claimed message may wait until it is received.
+        requests = [comm.Isend(pattern(1000 * 8**number, number), 0, 8) for number in range(5)]
+        MPI.Request.Waitall(requests)
     elif comm.rank == 0:
         first = comm.Mprobe(1, 8)
         second = comm.Mprobe(1, 8)
