@@ -102,6 +102,18 @@ def test_windows_that_bypass_the_provider_are_refused(
     assert "found" not in job.stdout
 
 
+@pytest.mark.parametrize(("level", "refused"), [("multiple", True), ("serialized", False)])
+def test_windows_may_be_refused_to_threads_alone(
+    mpi: Mpi, programs: Programs, guard: Path, job_directory: Path, tmp_path: Path, level: str, refused: bool
+) -> None:
+    (job_directory / "one-sided-threads").write_text("it is in clear with threads\nUse fewer\n")
+    provider = stand_in_provider(tmp_path, endpoints=1)
+    env = {"LD_PRELOAD": f"{guard}:{provider}", "MPI4PY_RC_THREAD_LEVEL": level}
+    job = unsealed(mpi, [mpi.python, str(programs.path("window.py"))], guard, job_directory, env)
+    assert ("it is in clear with threads. Use fewer." in job.stderr) == refused, job.describe()
+    assert (job.stdout.count("found") == 2) == (not refused), job.describe()
+
+
 @pytest.mark.parametrize("endpoints", [0, 1])
 def test_only_an_endpoint_of_the_job_satisfies(
     mpi: Mpi, programs: Programs, guard: Path, job_directory: Path, tmp_path: Path, endpoints: int

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::real;
 use crate::refusal::{self, Refusal};
 
 /// The job directory, in a process of a job.
@@ -33,10 +34,11 @@ pub(crate) fn check(job: &Path) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Looks whether the launcher allows windows under this MPI.
+/// Looks whether the launcher allows windows under this MPI, to programs with many threads if not to all.
 pub(crate) fn check_one_sided(job: &Path) -> Result<(), Refusal> {
-    match fs::read_to_string(job.join("one-sided")) {
-        Ok(why) => Err(Refusal::one_sided(&why)),
-        Err(_) => Ok(()),
+    let why = |name: &str| fs::read_to_string(job.join(name)).ok();
+    match why("one-sided").or_else(|| why("one-sided-threads").filter(|_| real::threads_are_multiple())) {
+        Some(why) => Err(Refusal::one_sided(&why)),
+        None => Ok(()),
     }
 }

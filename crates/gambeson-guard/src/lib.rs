@@ -39,8 +39,8 @@ macro_rules! stand_in {
             type Real = unsafe extern "C" fn($(stand_in!(@word $argument)),*) -> c_int;
             let ours: Real = $name;
             $before();
-            let Some(address) = real::function(concat!(stringify!($name), "\0"), ours as *const c_void) else {
-                refusal::end(&Refusal::unknown_mpi(stringify!($name)));
+            let Some(address) = real::function(stringify!($name), ours as *const c_void) else {
+                return missing(stringify!($name));
             };
             // SAFETY: the address is that of the MPI library's function of this name, which takes
             // these arguments, a word each, and they are the caller's own.
@@ -86,6 +86,23 @@ fn check_one_sided() {
 }
 
 fn nothing(_status: c_int) {}
+
+/// What a program finds that calls a function its MPI lacks. Only mpi4py does, which looks
+/// whether a newer MPI's functions are there: it takes ours for the library's, and knows this
+/// status as its own word for "not implemented".
+fn missing(name: &str) -> c_int {
+    if name.contains("Init") && job_is_given() {
+        refusal::end(&Refusal::unknown_mpi(name));
+    }
+    MPI4PY_UNAVAILABLE
+}
+
+fn job_is_given() -> bool {
+    environment::job().is_some()
+}
+
+/// PyMPI_ERR_UNAVAILABLE of mpi4py.
+const MPI4PY_UNAVAILABLE: c_int = -1_431_655_766;
 
 fn end_unless(check: impl FnOnce(&Path) -> Result<(), Refusal>) {
     if let Some(job) = environment::job()

@@ -1,13 +1,17 @@
 //! Finds the MPI library's own function behind a stand-in.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-/// The next function of this name (zero-terminated) after ours.
-///
+/// The next function of this name after ours. A function of large counts (MPI 4, `..._c`) that
+/// an MPI lacks is the one of small counts, whose arguments have the same places.
+pub(crate) fn function(name: &str, ours: *const c_void) -> Option<*const c_void> {
+    let find = |name: &str| next(&CString::new(name).expect("a name holds no zero"), ours);
+    find(name).or_else(|| find(name.strip_suffix("_c")?))
+}
+
 /// mpi4py loads its MPI library for itself alone, out of the reach of `RTLD_NEXT`; then every
 /// loaded object is asked in turn what it would have found without us.
-pub(crate) fn function(name: &str, ours: *const c_void) -> Option<*const c_void> {
-    let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("names end in a zero");
+fn next(name: &CStr, ours: *const c_void) -> Option<*const c_void> {
     // SAFETY: dlsym takes any handle constant and a C string.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     let next = next.cast_const();
@@ -17,11 +21,26 @@ pub(crate) fn function(name: &str, ours: *const c_void) -> Option<*const c_void>
     loaded(|_| true).into_iter().filter_map(|object| symbol(&object, name)).find(|&address| address != ours)
 }
 
+/// Whether MPI was started for threads that all may call it.
+pub(crate) fn threads_are_multiple() -> bool {
+    type Query = unsafe extern "C" fn(*mut c_int) -> c_int;
+    let Some(address) = function("PMPI_Query_thread", std::ptr::null()) else {
+        return false;
+    };
+    let mut provided: c_int = 0;
+    // SAFETY: the address is that of the MPI library's function of this name and prototype.
+    unsafe { std::mem::transmute::<*const c_void, Query>(address)(&raw mut provided) };
+    provided == THREAD_MULTIPLE
+}
+
+/// MPI_THREAD_MULTIPLE in MPICH and Open MPI alike.
+const THREAD_MULTIPLE: c_int = 3;
+
 /// The names of the loaded objects that `wanted` picks, in the order they were loaded.
-pub(crate) fn loaded(wanted: fn(&CStr) -> bool) -> Vec<std::ffi::CString> {
+pub(crate) fn loaded(wanted: fn(&CStr) -> bool) -> Vec<CString> {
     struct Search {
         wanted: fn(&CStr) -> bool,
-        found: Vec<std::ffi::CString>,
+        found: Vec<CString>,
     }
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
         // SAFETY: dl_iterate_phdr passes a valid info and the pointer it was given, which is

@@ -105,8 +105,13 @@ impl Plan {
         self.launcher.dialect().seals_hosts || self.policy().intra_host() == IntraHost::Sealed
     }
 
-    fn request<'r>(&self, providers: &'r Path) -> Request<'r> {
-        Request { intra_host: self.policy().intra_host(), several_hosts: self.hosts.several(), providers }
+    fn request<'r>(&'r self, providers: &'r Path) -> Request<'r> {
+        Request {
+            intra_host: self.policy().intra_host(),
+            several_hosts: self.hosts.several(),
+            core: &self.core,
+            providers,
+        }
     }
 
     fn agree_with_environment(&self, variable: &mut Variable) -> Result<(), Failure> {

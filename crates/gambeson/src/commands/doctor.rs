@@ -167,6 +167,9 @@ impl Findings {
         }
         match plan.one_sided() {
             Ok(()) => self.fine("one-sided", "allowed"),
+            Err(refused) if refused.with_threads => {
+                self.note("one-sided", format!("{}. {}", refused.cause, refused.remedy));
+            }
             Err(refused) => self.note("one-sided", format!("refused: {}. {}", refused.cause, refused.remedy)),
         }
         if plan.hosts.several() {

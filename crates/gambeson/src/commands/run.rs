@@ -115,7 +115,8 @@ fn prepare(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<(), Failure
     let lines: String = variables.iter().map(|variable| format!("{}={}\n", variable.name, variable.value)).collect();
     job.write("environment", lines.as_bytes())?;
     if let Err(refused) = plan.one_sided() {
-        job.write("one-sided", format!("{}\n{}\n", refused.cause, refused.remedy).as_bytes())?;
+        let name = if refused.with_threads { "one-sided-threads" } else { "one-sided" };
+        job.write(name, format!("{}\n{}\n", refused.cause, refused.remedy).as_bytes())?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //!   owner          who made it: process id and start, so that a later run can clear up after a crash
 //!   credential     0600: the job secret and the policy
 //!   environment    what every rank must find, for the guard
-//!   one-sided      why windows are refused, if they are
+//!   one-sided      why windows are refused, if they are; one-sided-threads, if to MPI_THREAD_MULTIPLE alone
 //!   vendor         the MPI's own providers, so that other hosts can look for the same
 //!   lib/           the provider under the name libfabric looks for, the vendor's beside it, the guard
 //!   gambeson-agent what the launcher calls in place of ssh

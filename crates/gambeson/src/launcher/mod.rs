@@ -42,6 +42,8 @@ pub(crate) struct Request<'r> {
     pub(crate) intra_host: IntraHost,
     /// Whether processes on other hosts take part.
     pub(crate) several_hosts: bool,
+    /// The provider that carries the sealed records.
+    pub(crate) core: &'r str,
     /// The directory with the provider, which FI_PROVIDER_PATH will name.
     pub(crate) providers: &'r Path,
 }
@@ -87,6 +89,8 @@ pub(crate) const AGENT_VARIABLES: [&str; 5] = [
 
 /// Why windows are refused.
 pub(crate) struct OneSided {
+    /// Whether only to a program that starts MPI with MPI_THREAD_MULTIPLE.
+    pub(crate) with_threads: bool,
     pub(crate) cause: &'static str,
     pub(crate) remedy: &'static str,
 }
@@ -114,10 +118,10 @@ impl Variable {
     }
 }
 
-/// What libfabric needs under every MPI.
-fn libfabric_variables(request: &Request<'_>) -> Vec<Variable> {
+/// What libfabric needs under every MPI; `providers` are those it may show.
+fn libfabric_variables(request: &Request<'_>, providers: &str) -> Vec<Variable> {
     vec![
-        Variable::new("FI_PROVIDER", "gambeson"),
+        Variable::new("FI_PROVIDER", providers),
         Variable::new("FI_PROVIDER_PATH", request.providers.display().to_string()),
     ]
 }

@@ -3,8 +3,8 @@
 //! | | Open MPI 4 | Open MPI 5 |
 //! |---|---|---|
 //! | messages, inside a host too | provider | provider |
-//! | windows on one host | osc pt2pt, over the provider | shared memory (osc rdma over btl sm, osc sm) |
-//! | windows between hosts | osc pt2pt, over the provider | none: osc rdma would use btl tcp, in clear |
+//! | windows on one host | shared memory (osc rdma over btl vader, osc sm) | the same (btl sm) |
+//! | windows between or on sealed hosts | osc pt2pt, over the provider; not with MPI_THREAD_MULTIPLE | none: osc rdma would use btl tcp, in clear |
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) const DIALECT_4: Dialect = Dialect {
     spelling,
     variables: variables_4,
     agent: |agent| Ok(agent_4(agent)),
-    one_sided: |_| Ok(()),
+    one_sided: one_sided_4,
     seals_hosts: true,
 };
 
@@ -34,21 +34,28 @@ pub(super) const DIALECT_5: Dialect = Dialect {
 };
 
 fn variables_4(request: &Request<'_>) -> Vec<Variable> {
-    let mut variables = common(request);
+    // Before libfabric 1.18 tcp needs another provider on top of it, which finds it only when
+    // FI_PROVIDER shows both. What Open MPI may use is then said by mtl_ofi_provider_include.
+    let providers = format!("gambeson,{},ofi_rxm", request.core.replace(';', ","));
+    let mut variables = common(request, &providers);
     variables.push(Variable::new("OMPI_MCA_btl", "self,vader").or(|list| only(list, &["self", "vader", "sm"])));
-    variables.push(Variable::new("OMPI_MCA_osc", "pt2pt"));
+    variables.push(if within_memory(request) {
+        Variable::new("OMPI_MCA_osc", "rdma,sm,pt2pt").or(|list| only(list, &["rdma", "sm", "pt2pt"]))
+    } else {
+        Variable::new("OMPI_MCA_osc", "pt2pt")
+    });
     variables
 }
 
 fn variables_5(request: &Request<'_>) -> Vec<Variable> {
-    let mut variables = common(request);
+    let mut variables = common(request, "gambeson");
     variables.push(Variable::new("OMPI_MCA_btl", "self,sm").or(|list| only(list, &["self", "sm", "vader"])));
     variables.push(Variable::new("OMPI_MCA_osc", "rdma,sm").or(|list| only(list, &["rdma", "sm"])));
     variables
 }
 
-fn common(request: &Request<'_>) -> Vec<Variable> {
-    let mut variables = libfabric_variables(request);
+fn common(request: &Request<'_>, providers: &str) -> Vec<Variable> {
+    let mut variables = libfabric_variables(request, providers);
     variables.push(Variable::new("OMPI_MCA_pml", "cm"));
     variables.push(Variable::new("OMPI_MCA_mtl", "ofi"));
     variables.push(Variable::new("OMPI_MCA_mtl_ofi_provider_include", "gambeson"));
@@ -63,6 +70,22 @@ fn only(list: &str, permitted: &[&str]) -> bool {
     !list.is_empty() && list.split(',').all(|component| permitted.contains(&component.trim()))
 }
 
+/// Whether windows may be in the memory that the processes share.
+fn within_memory(request: &Request<'_>) -> bool {
+    !request.several_hosts && request.intra_host == IntraHost::Mpi
+}
+
+fn one_sided_4(request: &Request<'_>) -> Result<(), OneSided> {
+    if within_memory(request) {
+        return Ok(());
+    }
+    Err(OneSided {
+        with_threads: true,
+        cause: "Open MPI 4 moves one-sided data through the provider (osc pt2pt) only for programs without MPI_THREAD_MULTIPLE",
+        remedy: "Start MPI with at most MPI_THREAD_SERIALIZED (mpi4py: MPI4PY_RC_THREAD_LEVEL=serialized), or use MPICH or Intel MPI",
+    })
+}
+
 fn one_sided_5(request: &Request<'_>) -> Result<(), OneSided> {
     let cause = if request.several_hosts {
         "Open MPI 5 moves one-sided data between hosts over btl/tcp, past the provider and in clear"
@@ -72,6 +95,7 @@ fn one_sided_5(request: &Request<'_>) -> Result<(), OneSided> {
         return Ok(());
     };
     Err(OneSided {
+        with_threads: false,
         cause,
         remedy: "Use MPICH, Intel MPI or Open MPI 4 for programs with windows, whose one-sided data passes the provider",
     })

@@ -23,12 +23,13 @@ fn hosts(names: &[&str]) -> Meaning {
 
 /// The variables of one host's job, a line each.
 fn variables(dialect: &Dialect, intra_host: IntraHost) -> String {
-    let request = Request { intra_host, several_hosts: false, providers: Path::new("/job/lib") };
+    let request = Request { intra_host, several_hosts: false, core: "tcp", providers: Path::new("/job/lib") };
     (dialect.variables)(&request).iter().map(|variable| format!("{}={}\n", variable.name, variable.value)).collect()
 }
 
 fn permits(dialect: &Dialect, name: &str, value: &str) -> bool {
-    let request = Request { intra_host: IntraHost::Mpi, several_hosts: false, providers: Path::new("/job/lib") };
+    let request =
+        Request { intra_host: IntraHost::Mpi, several_hosts: false, core: "tcp", providers: Path::new("/job/lib") };
     let variables = (dialect.variables)(&request);
     let variable = variables.iter().find(|variable| variable.name == name).expect("the dialect knows the variable");
     (variable.permits)(value)
@@ -112,7 +113,9 @@ fn each_mpi_gets_what_it_needs() {
     assert!(variables(&intel::DIALECT, IntraHost::Sealed).contains("I_MPI_FABRICS=ofi\n"));
     let four = variables(&openmpi::DIALECT_4, IntraHost::Mpi);
     assert!(four.contains("OMPI_MCA_pml=cm\nOMPI_MCA_mtl=ofi\nOMPI_MCA_mtl_ofi_provider_include=gambeson\n"));
-    assert!(four.contains("OMPI_MCA_osc=pt2pt\n"));
+    assert!(four.starts_with("FI_PROVIDER=gambeson,tcp,ofi_rxm\n"));
+    assert!(four.contains("OMPI_MCA_osc=rdma,sm,pt2pt\n"));
+    assert!(variables(&openmpi::DIALECT_4, IntraHost::Sealed).contains("OMPI_MCA_osc=pt2pt\n"));
     assert!(variables(&openmpi::DIALECT_5, IntraHost::Mpi).contains("OMPI_MCA_btl=self,sm\nOMPI_MCA_osc=rdma,sm\n"));
     let all = variables(&slurm::DIALECT, IntraHost::Mpi);
     for name in ["MPIR_CVAR_CH4_NETMOD", "I_MPI_FABRICS", "OMPI_MCA_pml"] {
@@ -136,10 +139,13 @@ fn a_choice_that_is_as_good_is_left_alone() {
 
 #[test]
 fn windows_are_refused_where_they_would_be_in_clear() {
-    let request = |intra_host, several_hosts| Request { intra_host, several_hosts, providers: Path::new("") };
+    let request =
+        |intra_host, several_hosts| Request { intra_host, several_hosts, core: "tcp", providers: Path::new("") };
     let five = openmpi::DIALECT_5.one_sided;
     assert!(five(&request(IntraHost::Mpi, false)).is_ok());
     assert!(five(&request(IntraHost::Sealed, false)).is_err());
     assert!(five(&request(IntraHost::Mpi, true)).is_err());
-    assert!((openmpi::DIALECT_4.one_sided)(&request(IntraHost::Sealed, true)).is_ok());
+    let four = openmpi::DIALECT_4.one_sided;
+    assert!(four(&request(IntraHost::Mpi, false)).is_ok());
+    assert!(four(&request(IntraHost::Sealed, true)).is_err_and(|refused| refused.with_threads));
 }

@@ -107,7 +107,8 @@ impl Starter {
     /// Whether a job said that Gambeson refuses this MPI's windows.
     pub(crate) fn refuses_windows(&self, said: &str) -> bool {
         let refusals = [false, true].map(|several_hosts| {
-            let request = Request { intra_host: IntraHost::Sealed, several_hosts, providers: Path::new("") };
+            let request =
+                Request { intra_host: IntraHost::Sealed, several_hosts, core: "tcp", providers: Path::new("") };
             (self.launcher.dialect().one_sided)(&request).err()
         });
         refusals.iter().flatten().any(|refused| said.contains(refused.cause))
@@ -115,12 +116,14 @@ impl Starter {
 
     /// The variables of a sealed job with the core provider in Gambeson's place.
     fn plain_environment(&self) -> Vec<(&'static str, String)> {
-        let request = Request { intra_host: IntraHost::Sealed, several_hosts: false, providers: Path::new("") };
+        let request =
+            Request { intra_host: IntraHost::Sealed, several_hosts: false, core: "tcp", providers: Path::new("") };
         let sealed = (self.launcher.dialect().variables)(&request).into_iter();
         let mut variables: Vec<_> = sealed
             .filter(|variable| variable.name != "FI_PROVIDER_PATH")
             .map(|variable| {
-                (variable.name, if variable.value == PROVIDER { self.core.clone() } else { variable.value })
+                let ours = variable.name == "FI_PROVIDER" || variable.value == PROVIDER;
+                (variable.name, if ours { self.core.clone() } else { variable.value })
             })
             .collect();
         variables.extend(SHOWN.map(|(name, value)| (name, value.to_string())));
