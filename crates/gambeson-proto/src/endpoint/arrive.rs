@@ -83,7 +83,10 @@ impl<H: Host> Endpoint<H> {
             Ok(id) => id,
             Err((claimed, cause)) => return self.refuse(host, claimed, cause),
         };
-        let taken = match self.open(id, &header, record) {
+        let watch = self.wire.stopwatch.start(host, header.payload_len());
+        let opened = self.open(id, &header, record);
+        self.wire.counters.crypto_ns += watch.stop(host);
+        let taken = match opened {
             Ok(taken) => taken,
             Err(Refusal::Drop(cause)) => return self.refuse(host, Some(id), cause),
             Err(Refusal::End(violation)) => return self.end(host, violation),

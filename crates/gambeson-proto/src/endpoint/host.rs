@@ -123,6 +123,9 @@ pub trait Host {
     /// A multi-receive buffer is full and given back.
     fn multi_done(&mut self, receive: Self::Receive);
 
+    /// A monotonic clock in ns, for the time that sealing and opening take. Nothing depends on it.
+    fn clock_ns(&self) -> u64;
+
     /// Something was refused and dropped; the job goes on. Rate-limited by the endpoint.
     fn alert(&mut self, alert: &Alert);
     /// The job can't go on safely and must end. The endpoint does nothing any more.

@@ -155,6 +155,7 @@ impl<H: Host> Endpoint<H> {
             introduction,
             counters: Counters::default(),
             dirty: Default::default(),
+            stopwatch: Default::default(),
             violation: None,
         };
         Endpoint {

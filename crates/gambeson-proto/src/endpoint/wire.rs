@@ -7,7 +7,7 @@ use super::peer::Peer;
 use super::{Counters, Violation};
 use crate::aead::Context;
 use crate::key_cache::KeyCache;
-use crate::record::{Envelope, INTRODUCTION_LEN, Origin, Plan};
+use crate::record::{Envelope, INLINE_MAX, INTRODUCTION_LEN, Origin, Plan};
 use crate::suite::Protection;
 
 /// Largest record that is sealed on the stack for [`Host::inject`], in bytes.
@@ -23,8 +23,46 @@ pub(super) struct Wire {
     pub(super) counters: Counters,
     /// Peers that have work which the carrier could not take; each stands here once.
     pub(super) dirty: VecDeque<PeerId>,
+    /// Times sealing and opening.
+    pub(super) stopwatch: Stopwatch,
     /// Found while sealing; the endpoint reports it as soon as it is back at its surface.
     pub(super) violation: Option<Violation>,
+}
+
+/// Times every large record and one in [`SAMPLE`] small ones, which stands for the rest: reading the
+/// clock takes a good part of the time that sealing a small record does.
+#[derive(Default)]
+pub(super) struct Stopwatch {
+    small: u32,
+}
+
+/// One small record in this many is timed.
+const SAMPLE: u32 = 64;
+
+/// A record being timed, and how many it stands for.
+#[derive(Clone, Copy)]
+pub(super) struct Watch {
+    since_ns: u64,
+    weight: u64,
+}
+
+impl Stopwatch {
+    pub(super) fn start(&mut self, host: &impl Host, payload: usize) -> Watch {
+        let weight = if payload > INLINE_MAX {
+            1
+        } else {
+            self.small = self.small.wrapping_add(1);
+            if self.small % SAMPLE == 1 { u64::from(SAMPLE) } else { 0 }
+        };
+        Watch { since_ns: if weight > 0 { host.clock_ns() } else { 0 }, weight }
+    }
+}
+
+impl Watch {
+    /// Time since the start in ns, times the records that it stands for.
+    pub(super) fn stop(self, host: &impl Host) -> u64 {
+        if self.weight > 0 { host.clock_ns().saturating_sub(self.since_ns) * self.weight } else { 0 }
+    }
 }
 
 /// A sealed record that the carrier could not take. It is offered again as it is, never resealed.
@@ -80,10 +118,12 @@ impl Wire {
             Protection::None => self.counters.records_plain += 1,
         }
         link.introduced = true;
+        let watch = self.stopwatch.start(host, payload);
         match pooled {
             None => {
                 let mut space = [0; INJECT_MAX];
                 plan.seal(context, protection, origin, &mut space);
+                self.counters.crypto_ns += watch.stop(host);
                 if host.inject(peer.id, &space[..len]).is_err() {
                     peer.stuck = Some(Stuck::Copied(space[..len].to_vec()));
                     self.mark(peer);
@@ -91,6 +131,7 @@ impl Wire {
             }
             Some(mut buffer) => {
                 plan.seal(context, protection, origin, buffer.as_mut());
+                self.counters.crypto_ns += watch.stop(host);
                 if let Err(buffer) = host.transmit(peer.id, buffer, len) {
                     peer.stuck = Some(Stuck::Pooled(buffer, len));
                     self.mark(peer);

@@ -158,6 +158,10 @@ impl Host for SimHost {
         self.given_back.push(receive.number);
     }
 
+    fn clock_ns(&self) -> u64 {
+        0
+    }
+
     fn alert(&mut self, alert: &Alert) {
         self.alerts.push(alert.clone());
     }
