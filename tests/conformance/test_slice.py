@@ -1,0 +1,65 @@
+"""A representative part of the foreign suites, sealed, in every test run; all of it is `make conformance`.
+
+What fails without Gambeson is listed in plain.json, which `run.py --write-plain` writes.
+"""
+
+from __future__ import annotations
+
+import pytest
+from conformance.run import known_plain_failures
+from conformance.suites import IMB, Result, run_imb, run_mpi4py, run_operations
+from harness.jobs import Runner
+from harness.mpis import Mpi
+
+# One module per kind of operation, those that exercise most of the provider.
+MODULES = [
+    "test_p2p_buf",
+    "test_p2p_buf_matched",
+    "test_p2p_obj",
+    "test_p2p_obj_matched",
+    "test_request",
+    "test_cco_buf",
+    "test_cco_nb_vec",
+    "test_cco_obj_inter",
+    "test_cco_ngh_buf",
+    "test_comm",
+    "test_util_pkl5",
+    "test_threads",
+]
+ONE_SIDED = ["test_win", "test_rma", "test_rma_nb"]
+
+
+def check(result: Result) -> None:
+    expected = known_plain_failures().get(result.key, {})
+    worse = {name: outcome for name, outcome in result.not_ok.items() if name not in expected}
+    assert not worse, f"{result.key}: {worse}\n" + "\n".join(result.notes)
+    assert result.names("ok"), f"{result.key}: no test ran"
+
+
+def hangs(suite: str, mpi: Mpi, ranks: int) -> list[str]:
+    known = known_plain_failures().get(f"{suite} {mpi.name} {ranks}", {})
+    return [name for name, outcome in known.items() if outcome == "hang"]
+
+
+@pytest.mark.timeout(900)
+def test_mpi4py(mpi: Mpi, runner: Runner) -> None:
+    check(run_mpi4py(runner, mpi, 2, MODULES, exclude=hangs("mpi4py", mpi, 2)))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.mpis("mpich", "intel")
+def test_mpi4py_one_sided(mpi: Mpi, runner: Runner) -> None:
+    check(run_mpi4py(runner, mpi, 2, ONE_SIDED, exclude=hangs("mpi4py", mpi, 2)))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.mpis("mpich", "intel")
+@pytest.mark.parametrize("name", ["IMB-P2P", "IMB-MPI1"])
+def test_imb(mpi: Mpi, runner: Runner, name: str) -> None:
+    check(run_imb(runner, mpi, 2, next(imb for imb in IMB if imb.name == name)))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.mpis("openmpi", "debian-openmpi")
+def test_operations(mpi: Mpi, runner: Runner) -> None:
+    check(run_operations(runner, mpi, 2))
