@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -637,7 +638,7 @@ class Stranger(Attack):
     def talk(self, router: Router, connection: socket.socket, message: Message) -> None:
         """Garbage, or a proper request in nobody's name followed by garbage or copies."""
         choice = self.rng.randrange(4)
-        self.done = ("bytes", "nothing", "a request, then garbage", "a request, then copies")[choice]
+        self.done = ("bytes", "nothing", "a request, then garbage", "a request, then a forgery")[choice]
         match choice:
             case 0:
                 connection.sendall(self.rng.randbytes(self.rng.choice([1, 32, 40, 5000])))
@@ -647,8 +648,23 @@ class Stranger(Attack):
                 # No rank listens at port 9: nobody's connection is displaced.
                 connection.sendall(wire.request(9, self.rng.getrandbits(22)))
                 connection.recv(64)
-                bad = garbage(self.scene, self.flow) if choice == 2 else message
+                bad = garbage(self.scene, self.flow) if choice == 2 else self.forgery(message)
                 connection.sendall(bad.encode() * self.rng.choice([1, 10]))
+
+    def forgery(self, message: Message) -> Message:
+        """Another record under the connection id, epoch and sequence of a real one."""
+        rest = max(0, len(message.body) - wire.HEADER_LEN)
+        return message.sized(self.rng.randbytes(16) + message.body[16 : wire.HEADER_LEN] + self.rng.randbytes(rest))
+
+
+class Overtaker(Stranger):
+    """A copy of a record takes another way, perhaps a faster one: it comes before its turn, or again after it."""
+
+    def talk(self, router: Router, connection: socket.socket, message: Message) -> None:
+        connection.sendall(wire.request(9, self.rng.getrandbits(22)))
+        connection.recv(64)
+        self.done = "a copy"
+        connection.sendall(message.encode() * self.rng.choice([1, 10]))
 
 
 class Displacer(Stranger):
@@ -665,17 +681,43 @@ class Displacer(Stranger):
 
 
 class Staller(Stranger):
-    """A request that stops in the middle, on a connection that stays."""
+    """A request that stops in the middle, on a connection that stays; at one rank or at all."""
 
     def talk(self, router: Router, connection: socket.socket, message: Message) -> None:
-        data = wire.request(9, 1)
         length = self.rng.choice([1, 31, 32, 32, 32, 36])
-        connection.sendall(data[:length])
-        self.done = f"{length} bytes of a request"
-        time.sleep(3 * self.scene.gap_timeout_s)
+        targets = [connection.getpeername()]
+        if self.rng.random() < 0.5:
+            targets = list(router.addresses.values())
+        self.done = f"{length} bytes of a request to {len(targets)} ranks"
+        with contextlib.ExitStack() as open_ones:
+            for target in targets:
+                more = open_ones.enter_context(socket.socket(connection.family, socket.SOCK_STREAM))
+                more.settimeout(1)
+                more.connect(target)
+                more.sendall(wire.request(9, 1)[:length])
+            time.sleep(20 * self.scene.gap_timeout_s)
+
+
+class Starver(Stranger):
+    """Many connections, each of which announces a message and then says nothing more."""
+
+    def talk(self, router: Router, connection: socket.socket, message: Message) -> None:
+        count = self.rng.choice([1, 4, 20])
+        self.done = f"{count} connections"
+        with contextlib.ExitStack() as open_ones:
+            for port in range(9, 9 + count):
+                more = open_ones.enter_context(socket.socket(connection.family, socket.SOCK_STREAM))
+                more.settimeout(1)
+                more.connect(connection.getpeername())
+                more.sendall(wire.request(port, self.rng.getrandbits(22)))
+                more.recv(64)
+                more.sendall(wire.message(bytes(100_000)).encode()[: self.rng.randrange(16, 1000)])
+            time.sleep(3 * self.scene.gap_timeout_s)
 
 
 kind("stranger", survived=True)(Stranger)
+kind("starve")(Starver)
+kind("overtake")(Overtaker)
 kind("displace")(Displacer)
 kind("stall")(Staller)
 

@@ -43,6 +43,17 @@ def receive(source: int, tag: int, expected: bytes, what: str, room: int | None 
     check(buffer[count:] == b"\xa5" * (len(buffer) - count), f"{what}: bytes beyond the message")
 
 
+def scatter() -> None:
+    """One hands out work: messages to all ranks differ in nothing but who is to get them."""
+    for giver in range(size):
+        if rank == giver:
+            for taker in range(size):
+                if taker != giver:
+                    world.Send([content("work", giver, taker, 1000), MPI.BYTE], taker, 7)
+        else:
+            receive(giver, 7, content("work", giver, rank, 1000), f"work from {giver}")
+
+
 def ring() -> None:
     """A small message goes round; every rank makes the next one."""
     left, right = (rank - 1) % size, (rank + 1) % size
@@ -117,6 +128,7 @@ def collectives() -> None:
 
 def main() -> None:
     world.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+    scatter()
     ring()
     for first in range(size):
         for second in range(first + 1, size):
