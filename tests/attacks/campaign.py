@@ -41,6 +41,7 @@ GAP_TIMEOUT_S = 3.0
 SLACK_S = 17.0
 """Start-up, the launcher's own time to notice and clean up, and a busy machine."""
 PLAIN_LIMIT_S = 8.0
+PROTECTIONS = ("privacy", "integrity")
 GOOD = ("delivered", "ended")
 FAILURES = ("wrong data", "hang", "unnamed", "crashed", "left behind", "gave in to garbage")
 
@@ -75,18 +76,19 @@ class Field:
         source = HERE / "redirect.c"
         command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(self.preload), str(source)]
         subprocess.run([*command, "-ldl"], check=True)
-        self.policy = folder / "gambeson.toml"
-        self.policy.write_text(f'gap_timeout = "{GAP_TIMEOUT_S:g} s"\n')
-        self.policy.chmod(0o600)
+        for protection in PROTECTIONS:
+            policy = folder / f"{protection}.toml"
+            policy.write_text(f'gap_timeout = "{GAP_TIMEOUT_S:g} s"\nprotection = "{protection}"\n')
+            policy.chmod(0o600)
         self.recordings: dict[tuple[str, int], Recording] = {}
 
     @property
     def limit_s(self) -> float:
         return PLAIN_LIMIT_S if self.runner.plain else GAP_TIMEOUT_S * 2 + SLACK_S
 
-    def run(self, mpi: Mpi, ranks: int, seed: int, router: Router) -> Job:
+    def run(self, mpi: Mpi, ranks: int, seed: int, router: Router, protection: str = PROTECTIONS[0]) -> Job:
         through: list[str | Path] = [HERE / "through_proxy.sh", str(router.port), self.preload]
-        options = [] if self.runner.plain else ["--policy", str(self.policy)]
+        options = [] if self.runner.plain else ["--policy", str(self.folder / f"{protection}.toml")]
         program = [*through, mpi.python, HERE / "victim.py", str(seed)]
         return self.runner.run(mpi, program, n=ranks, options=options, timeout=self.limit_s, cwd=self.folder)
 
@@ -105,9 +107,10 @@ class Field:
         rng = random.Random(seed)
         name = kinds[seed % len(kinds)]
         ranks = 3 if rng.random() < 0.4 or name in ("cross", "misdirect", "cards permute", "cards copy") else 2
+        protection = rng.choices(PROTECTIONS, [0.7, 0.3])[0]
         attack = KINDS[name](Scene(rng, self.record(mpi, ranks), GAP_TIMEOUT_S))
         with Router(attack) as router:
-            job = self.run(mpi, ranks, seed, router)
+            job = self.run(mpi, ranks, seed, router, protection)
         return judge(job, seed, mpi.name, ranks, name, attack, self.runner.plain)
 
 

@@ -11,7 +11,7 @@ world = MPI.COMM_WORLD
 folder = Path(sys.argv[1])
 # What a core dump of ordinary memory must show.
 marker = bytearray(b"ordinary" + b" memory of rank %d " % world.rank * 8)
-world.alltoall([os.urandom(100_000) for _ in range(world.size)])
+world.sendrecv(os.urandom(100_000), (world.rank + 1) % world.size, source=(world.rank - 1) % world.size)
 unfinished = folder / f"rank-{world.rank}.new"
 unfinished.write_text(str(os.getpid()))
 unfinished.rename(folder / f"rank-{world.rank}")
