@@ -444,7 +444,8 @@ class Cross(Aimed):
     def __init__(self, scene: Scene, only: bool) -> None:
         flow = scene.flow()
         super().__init__(flow, scene.index(flow), "into another flow", self.over)
-        others = [name for name in sorted(scene.recording.flows) if name != flow and min(name) >= 0]
+        # A copy on another way to the same rank may overtake the record itself, which is another attack.
+        others = [name for name in sorted(scene.recording.flows) if name[1] != flow[1] and min(name) >= 0]
         scene.rng.shuffle(others)
         self.others, self.only = others, only
 
