@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "tcp", value_name = "NAME")]
     core: String,
     /// Seconds an operation may take
-    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..))]
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..))]
     limit: u64,
     /// The policy of the sealed run
     #[arg(long, value_name = "FILE")]

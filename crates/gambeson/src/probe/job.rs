@@ -106,29 +106,31 @@ impl Starter {
 
     /// Whether a job said that Gambeson refuses this MPI's windows.
     pub(crate) fn refuses_windows(&self, said: &str) -> bool {
-        let refusals = [false, true].map(|several_hosts| {
-            let request =
-                Request { intra_host: IntraHost::Sealed, several_hosts, core: "tcp", providers: Path::new("") };
-            (self.launcher.dialect().one_sided)(&request).err()
-        });
+        let refusals =
+            [false, true].map(|several_hosts| (self.launcher.dialect().one_sided)(&self.sealed(several_hosts)).err());
         refusals.iter().flatten().any(|refused| said.contains(refused.cause))
     }
 
     /// The variables of a sealed job with the core provider in Gambeson's place.
     fn plain_environment(&self) -> Vec<(&'static str, String)> {
-        let request =
-            Request { intra_host: IntraHost::Sealed, several_hosts: false, core: "tcp", providers: Path::new("") };
-        let sealed = (self.launcher.dialect().variables)(&request).into_iter();
+        let sealed = (self.launcher.dialect().variables)(&self.sealed(false)).into_iter();
         let mut variables: Vec<_> = sealed
             .filter(|variable| variable.name != "FI_PROVIDER_PATH")
-            .map(|variable| {
-                let ours = variable.name == "FI_PROVIDER" || variable.value == PROVIDER;
-                (variable.name, if ours { self.core.clone() } else { variable.value })
-            })
+            .map(|variable| (variable.name, without_gambeson(&variable.value, &self.core)))
             .collect();
         variables.extend(SHOWN.map(|(name, value)| (name, value.to_string())));
         variables
     }
+
+    fn sealed(&self, several_hosts: bool) -> Request<'_> {
+        Request { intra_host: IntraHost::Sealed, several_hosts, core: &self.core, providers: Path::new("") }
+    }
+}
+
+/// A list of providers as it is without Gambeson; the core provider where nothing is left.
+fn without_gambeson(value: &str, core: &str) -> String {
+    let others: Vec<&str> = value.split(',').filter(|&provider| provider != PROVIDER).collect();
+    if others.is_empty() { core.to_string() } else { others.join(",") }
 }
 
 /// The name under which libfabric knows Gambeson.
@@ -247,4 +249,16 @@ fn read_lines(stream: impl Read + Send + 'static, lines: Sender<Line>) -> JoinHa
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_gambeson;
+
+    #[test]
+    fn the_core_provider_takes_the_place() {
+        assert_eq!(without_gambeson("gambeson", "verbs"), "verbs");
+        assert_eq!(without_gambeson("gambeson,tcp,ofi_rxm", "tcp"), "tcp,ofi_rxm");
+        assert_eq!(without_gambeson("self,vader", "tcp"), "self,vader");
+    }
 }
