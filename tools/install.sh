@@ -7,6 +7,9 @@ install -d "$prefix/bin" "$prefix/lib/gambeson"
 install -m 755 "$release/gambeson" "$prefix/bin/gambeson"
 install -m 755 "$release/libgambeson_fi.so" "$prefix/lib/gambeson/libgambeson-fi.so"
 install -m 755 "$release/libgambeson_guard.so" "$prefix/lib/gambeson/libgambeson-guard.so"
+install -m 755 "$release/gambeson-fabric-info" "$prefix/lib/gambeson/gambeson-fabric-info"
+install -d "$prefix/share/man/man1"
+"$release/gambeson" manual "$prefix/share/man/man1"
 for page in "$root"/docs/man/*.[1-9]; do
   [[ -f $page ]] || continue
   install -d "$prefix/share/man/man${page##*.}"
@@ -14,7 +17,7 @@ for page in "$root"/docs/man/*.[1-9]; do
 done
 place() { # SHELL FOLDER NAME: only what the program can write
   local text
-  text=$("$release/gambeson" completions "$1" 2>/dev/null) && [[ -n $text ]] || return 0
+  text=$("$release/gambeson" completion "$1" 2>/dev/null) && [[ -n $text ]] || return 0
   install -d "$prefix/share/$2"
   printf '%s\n' "$text" >"$prefix/share/$2/$3"
 }

@@ -14,7 +14,7 @@ use crate::core::UNREACHABLE;
 use crate::domain::{self, Member, enter, of};
 use crate::endpoint::copy_card;
 use crate::fid::{self, Errno, alive, header, put, status};
-use crate::report::say;
+use crate::report::refuse;
 use crate::sys::{self, fi_addr_t, fi_av_attr, fid_av, fid_domain};
 use crate::unsupported::unsupported;
 
@@ -103,7 +103,7 @@ impl Vector {
                  with `gambeson run`"
             }
         };
-        say(format_args!("refused the address{of} of another process: {why} (refused so far: {})", self.refused));
+        refuse(format_args!("refused the address{of} of another process: {why} (refused so far: {})", self.refused));
     }
 }
 

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use crate::core::{self, Library};
-use crate::report::say;
+use crate::report::refuse;
 use crate::sys::{fi_context, fi_provider};
 use crate::{fabric, info, job, secret_pages, watchdog};
 
@@ -40,7 +40,7 @@ unsafe extern "C" fn provider(caller: *const c_void) -> *mut fi_provider {
     let library = match unsafe { core::load(caller) } {
         Ok(library) => library,
         Err(sentence) => {
-            say(sentence);
+            refuse(sentence);
             return ptr::null_mut();
         }
     };

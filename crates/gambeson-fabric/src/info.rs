@@ -13,7 +13,7 @@ use crate::address;
 use crate::core::{Info, List, Question, library};
 use crate::fid::{Errno, Outcome, alive, put, status};
 use crate::job;
-use crate::report::{say, say_once};
+use crate::report::{refuse, refuse_once};
 use crate::sys::{self, fi_info};
 use crate::{domain, fabric};
 
@@ -104,7 +104,7 @@ pub(crate) fn cannot_open(core: &Info, Errno(error): Errno) {
     } else {
         String::new()
     };
-    say(format_args!("can't open the core provider {name}: {why}{remedy}"));
+    refuse(format_args!("can't open the core provider {name}: {why}{remedy}"));
 }
 
 /// Whether a program wants progress without calling us.
@@ -166,7 +166,7 @@ fn core_infos(question: Question<'_>, names: &Names<'_>) -> Outcome<Info> {
         Err(_) => "this libfabric does not have it, or it finds no interface that is up",
     };
     let version = library().version();
-    say_once(
+    refuse_once(
         &SAID,
         format_args!(
             "the core provider {core} of libfabric {}.{} can't carry sealed messages: {why}; choose another with \

@@ -6,7 +6,7 @@
 
 use std::env;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use gambeson_proto::identity::HostIndex;
 use gambeson_proto::ledger::{self, Counter, Counters, Registration, State};
 use zeroize::Zeroizing;
 
-use crate::report::say_once;
+use crate::report::{refuse_once, say_once};
 use crate::secret_pages;
 
 /// What this process knows of its job.
@@ -49,7 +49,7 @@ pub(crate) fn membership(asked: bool) -> Option<&'static Membership> {
         Ok(membership) => Some(MEMBERSHIP.get_or_init(|| membership)),
         Err(sentence) => {
             if asked {
-                say_once(&REFUSED, sentence);
+                refuse_once(&REFUSED, sentence);
             }
             None
         }
@@ -70,6 +70,17 @@ pub(crate) fn prefix() -> String {
     match rank() {
         Some(rank) => format!("rank {rank} on {host}: "),
         None => format!("process {} on {host}: ", std::process::id()),
+    }
+}
+
+/// Leaves word for the launcher, as the guard does: who on the first line, then why. The first word counts.
+pub(crate) fn refused(sentence: &str) {
+    let Some(directory) = env::var_os("GAMBESON_JOB").map(PathBuf::from) else { return };
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    if let Ok(mut file) = options.open(directory.join(format!("refused-{}", std::process::id()))) {
+        let who = prefix();
+        let _ = file.write_all(format!("{}\n{sentence}\n", who.trim_end_matches(": ")).as_bytes());
     }
 }
 

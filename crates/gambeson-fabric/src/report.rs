@@ -22,6 +22,20 @@ pub(crate) fn say_once(flag: &AtomicBool, sentence: impl Display) {
     }
 }
 
+/// Tells the user and the launcher why MPI can't start, or can't go on: it ends by itself.
+pub(crate) fn refuse(sentence: impl Display) {
+    let sentence = format!("gambeson: {}{sentence}", job::prefix());
+    write(&format!("{sentence}\n"));
+    job::refused(&sentence);
+}
+
+/// The same, once in this process.
+pub(crate) fn refuse_once(flag: &AtomicBool, sentence: impl Display) {
+    if !flag.swap(true, Ordering::Relaxed) {
+        refuse(sentence);
+    }
+}
+
 /// Tells the user and the launcher why, and ends the process.
 pub(crate) fn stop(sentence: impl Display) -> ! {
     let sentence = format!("{}{sentence}", job::prefix());

@@ -40,9 +40,27 @@ pub(crate) struct Arguments {
     /// Write the same as JSON, to stdout or to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
+    /// A knob of the provider, for tests: NAME=NUMBER
+    #[arg(long, value_name = "KNOB", hide = true, value_parser = knob)]
+    tuning: Vec<(Knob, u64)>,
     /// Print no notes
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// Sets one field of the provider's knobs.
+type Knob = fn(&mut Tuning, u64);
+
+fn knob(text: &str) -> Result<(Knob, u64), String> {
+    let (name, value) = text.split_once('=').ok_or("a knob is NAME=NUMBER")?;
+    let set: Knob = match name {
+        "epoch-records" => |tuning, value| tuning.epoch_records = value,
+        "epoch-blocks" => |tuning, value| tuning.epoch_blocks = value,
+        "cached-sessions" => |tuning, value| tuning.cached_sessions = u32::try_from(value).unwrap_or(u32::MAX),
+        "unexpected-bytes" => |tuning, value| tuning.unexpected_bytes = value,
+        _ => return Err(format!("no knob is called {name}")),
+    };
+    Ok((set, value.parse().map_err(|_| format!("{value} is no number"))?))
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -53,7 +71,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.quiet {
         notes(&plan);
     }
-    let outcome = run(&plan)?;
+    let mut tuning = Tuning::default();
+    for (set, value) in &arguments.tuning {
+        set(&mut tuning, *value);
+    }
+    let outcome = run(&plan, tuning)?;
     arguments.report(&plan, &outcome)?;
     Ok(outcome.verdict())
 }
@@ -86,14 +108,14 @@ fn notes(plan: &Plan) {
     }
 }
 
-fn run(plan: &Plan) -> Result<Outcome, Failure> {
+fn run(plan: &Plan, tuning: Tuning) -> Result<Outcome, Failure> {
     let (job_id, job_secret) = job::draw()?;
     let credential = Credential {
         partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
         job_id,
         job_secret,
         policy: plan.policy().clone(),
-        tuning: Tuning::default(),
+        tuning,
     };
     let job = Job::create(&credential, &plan.libraries)?;
     drop(credential);

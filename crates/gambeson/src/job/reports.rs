@@ -92,7 +92,7 @@ fn failed(report: &Report) -> Refusal {
     let sentence = if report.message.is_empty() {
         format!("gambeson: {who} was stopped by its provider.")
     } else {
-        report.message.clone()
+        format!("gambeson: {}", report.message.trim_start_matches("gambeson: "))
     };
     Refusal { who, sentence }
 }
