@@ -1,0 +1,22 @@
+"""make install leaves a tree that works wherever it is put, without the source tree."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness.jobs import Runner
+from harness.mpis import ROOT, Mpi
+from harness.programs import Programs
+
+
+@pytest.mark.mpis("mpich")
+def test_an_installed_gambeson_runs_jobs(gambeson: Path, mpi: Mpi, programs: Programs, tmp_path: Path) -> None:
+    prefix = tmp_path / "a prefix"
+    subprocess.run([ROOT / "tools" / "install.sh", gambeson.parent, prefix], check=True, capture_output=True)
+    job = Runner(prefix / "bin" / "gambeson").run(mpi, [programs.path("partitioned.py")], n=2, cwd=tmp_path)
+    assert "all ok" in job.check().stdout
+    manual = (prefix / "share" / "man" / "man1" / "gambeson-run.1").read_text()
+    assert "intra" in manual
+    assert "gambeson" in (prefix / "share" / "bash-completion" / "completions" / "gambeson").read_text()
