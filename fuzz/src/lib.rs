@@ -1,0 +1,34 @@
+//! What the fuzz targets do with one input: plain functions that panic when a promise is broken.
+//!
+//! libFuzzer calls them from fuzz_targets/; gambeson-proto's test `fuzz_replay` includes this file
+//! and calls them with the seeds in corpus/ and mutations of those, on any toolchain.
+
+mod card;
+mod credential;
+mod endpoint;
+mod host;
+mod input;
+mod matching;
+mod policy;
+mod record;
+pub mod seeds;
+
+pub use card::card;
+pub use credential::credential;
+pub use endpoint::endpoint;
+pub use matching::matching;
+pub use policy::policy;
+pub use record::record;
+
+/// A target under its name.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 6] = [
+    ("card", card),
+    ("credential", credential),
+    ("endpoint", endpoint),
+    ("matching", matching),
+    ("policy", policy),
+    ("record", record),
+];

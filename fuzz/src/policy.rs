@@ -1,0 +1,39 @@
+//! Policies: the text of a `gambeson.toml`, and what becomes of it.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use gambeson_proto::identity::HostIndex;
+use gambeson_proto::policy::{Place, Policy};
+
+pub fn policy(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Policy::parse(text, "fuzz.toml") {
+        Ok(policy) => agrees(&policy),
+        Err(error) => {
+            assert!(error.to_string().starts_with("fuzz.toml:"), "{error}");
+            let lines = text.split('\n').count();
+            assert!(error.line().is_none_or(|line| (1..=lines).contains(&line)), "{error} in {lines} lines");
+        }
+    }
+}
+
+/// Both ends of a pair come to the same decision, and the canonical form keeps all that counts.
+pub(crate) fn agrees(policy: &Policy) {
+    let canonical = policy.canonical();
+    let again = Policy::from_canonical(&canonical).expect("the canonical form of a policy is one");
+    assert_eq!(again.canonical(), canonical);
+    assert_eq!(again.hash(), policy.hash());
+    let hosts = [HostIndex(0), HostIndex(1), HostIndex(2), HostIndex::UNLISTED];
+    let addresses = [[10, 77, 0, 1], [10, 77, 1, 1], [127, 0, 0, 1]].map(|ip| IpAddr::V4(Ipv4Addr::from(ip)));
+    let listed = |host: &HostIndex| *host == HostIndex::UNLISTED || policy.host_name(*host).is_some();
+    let places: Vec<Place> =
+        hosts.into_iter().filter(listed).flat_map(|host| addresses.map(|address| Place { host, address })).collect();
+    for &a in &places {
+        for &b in &places {
+            let decision = policy.decide(a, b);
+            assert_eq!(decision, policy.decide(b, a));
+            assert_eq!(decision.protection, again.decide(a, b).protection);
+            assert!(decision.partition.is_none_or(|partition| partition < policy.partitions().len()));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The seeds in corpus/, made here: `cargo test -p gambeson-proto --test fuzz_replay -- --ignored`
+//! writes them.
+
+use std::net::SocketAddr;
+
+use gambeson_proto::aead::Context;
+use gambeson_proto::credential::{Credential, Tuning};
+use gambeson_proto::identity::{Card, HostIndex, Identity};
+use gambeson_proto::key_schedule::PartitionKey;
+use gambeson_proto::policy::Policy;
+use gambeson_proto::record::{Envelope, INTRODUCTION_LEN, Kind, Plan};
+use gambeson_proto::secret::Secret32;
+use gambeson_proto::session::Stamp;
+use gambeson_proto::suite::{Protection, Suite};
+
+use super::card::keys;
+
+const POLICIES: [(&str, &str); 4] = [
+    ("empty", ""),
+    ("plain", "protection = \"integrity\"\nsuite = \"aes-128-gcm\"\ngap_timeout = \"3 s\"\nintra_host = \"sealed\"\n"),
+    (
+        "rules",
+        "[[partition]]\nname = \"clinic\"\nhosts = [\"h1\", \"h2\"]\nepoch = 3\nsecret_file = \"s\"\n\n[[rule]]\n\
+         between = [\"partition:clinic\", \"h3\"]\nprotection = \"privacy\"\n\n[[rule]]\nbetween = [\"10.77.0.0/24\", \
+         \"h1\"]\nprotection = \"integrity\"\n\n[[rule]]\nbetween = [\"fd00::/8\", \"*\"]\nprotection = \"none\"\n",
+    ),
+    ("wrong", "protection = \"secret\"\n[[rule]]\nbetween = [\"h1\"]\n"),
+];
+
+/// Every seed: target, name, bytes.
+pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut all = Vec::new();
+    cards(&mut |name, bytes| all.push(("card", name.to_owned(), bytes)));
+    for (name, text) in POLICIES {
+        all.push(("policy", name.to_owned(), text.into()));
+        if let Ok(policy) = Policy::parse(text, "seed") {
+            all.push(("credential", name.to_owned(), credential(policy)));
+        }
+    }
+    all.push(("credential", "foreign".to_owned(), b"#!/bin/sh\n".to_vec()));
+    records(&mut |name, bytes| all.push(("record", name, bytes)));
+    for (name, program) in MATCHING {
+        all.push(("matching", name.to_owned(), program.to_vec()));
+    }
+    for (name, program) in ENDPOINT {
+        for (mode, protection) in ["privacy", "integrity", "none"].into_iter().enumerate() {
+            let program = [&[0x20 + mode as u8], program].concat();
+            all.push(("endpoint", format!("{name}-{protection}"), program));
+        }
+    }
+    all
+}
+
+fn cards(seed: &mut dyn FnMut(&str, Vec<u8>)) {
+    let admission = keys().admission_key();
+    let public_key = Identity::from_seed([1; 32]).public;
+    for (name, address, rank) in
+        [("v4", "10.77.0.1:4000", Some(3)), ("v6", "[fe80::1]:9000", None), ("zero", "0.0.0.0:0", Some(0))]
+    {
+        let address: SocketAddr = address.parse().expect("an address");
+        let card = Card { address, public_key, rank, host: HostIndex(1) };
+        seed(name, card.encode(&admission).to_vec());
+    }
+    seed("short", vec![0x14; 20]);
+}
+
+fn credential(policy: Policy) -> Vec<u8> {
+    let key = |_| PartitionKey { epoch: 3, key: Secret32::from_bytes([3; 32]) };
+    let partitions = policy.partitions().iter().map(key).collect();
+    let tuning = Tuning { epoch_records: 4, ..Tuning::default() };
+    let job_secret = Secret32::from_bytes([2; 32]);
+    Credential { job_id: [1; 16], job_secret, policy, partitions, tuning }.encode().to_vec()
+}
+
+fn records(seed: &mut dyn FnMut(String, Vec<u8>)) {
+    let suite = Suite::Aes256Gcm;
+    let context = Context::new(suite, &[9; 32], [5; 12]);
+    let introduction = [4; INTRODUCTION_LEN];
+    for (name, protection, payload) in [
+        ("none-small", Protection::None, 10),
+        ("none-large", Protection::None, 4100),
+        ("privacy-small", Protection::Privacy, 10),
+        ("integrity-empty", Protection::Integrity, 0),
+    ] {
+        let plan = Plan {
+            stamp: Stamp { epoch: 1, sequence: 2 },
+            connection: 3,
+            introduction: (payload == 10).then_some(&introduction),
+            envelope: Envelope { flags: 1, tag: 5, size: 10, ..Envelope::new(Kind::Message) },
+            payload,
+        };
+        // The target's first byte says which suite it opens with.
+        let mut bytes = vec![0; 1 + plan.len()];
+        plan.seal(&context, protection, &vec![6; payload][..], &mut bytes[1..]);
+        seed(name.to_owned(), bytes);
+    }
+    // Programs: mode; kind, flags, four numbers, epoch, sequence, connection; introduction; the bit
+    // that is altered; what the payload consists of, and its length.
+    for (mode, name) in [(0, "privacy"), (5, "integrity"), (10, "none")] {
+        for len in [0_u16, 100, 5000] {
+            let [low, high] = len.to_le_bytes();
+            let program = [mode, 0, 1, 7, 100, 0, 9, 1, 20, 30, 1, 8, 45, 0, 2, 0xab, low, high];
+            seed(format!("program-{name}-{len}"), program.to_vec());
+        }
+    }
+}
+
+/// Pairs of what to do (0 and 1 receive, 2 a message comes, 3 cancel; above that tag and wild
+/// cards) and for whom.
+const MATCHING: [(&str, &[u8]); 4] = [
+    ("receive-first", &[0x10, 1, 0x12, 1, 0x10, 0x80, 0x12, 2]),
+    ("message-first", &[0x12, 1, 0x12, 2, 0x22, 1, 0x10, 0x80, 0x14, 2, 0x20, 1]),
+    ("wild-cards", &[0x04, 0x80, 0x08, 1, 0x00, 0x81, 0x12, 1, 0x02, 1, 0x42, 1]),
+    ("cancel", &[0x10, 1, 0x10, 2, 0x10, 1, 3, 1, 3, 0x80, 0x12, 1, 3, 0, 3, 0x81]),
+];
+
+/// Programs of the target `endpoint`, without the first byte.
+const ENDPOINT: [(&str, &[u8]); 7] = [
+    // A receive, then a small message for it that comes altered first.
+    ("small", &[8, 0, 200, 0, 5, 0, 50, 0, 41, 3, 0, 15]),
+    // A large message in many records, before its receive.
+    ("large", &[5, 1, 0x10, 0x27, 60, 0, 1, 0, 0, 9, 8, 0, 0x20, 0x4e, 15, 13, 100]),
+    // More than goes unasked: a grant and the rest.
+    ("granted", &[5, 9, 0x00, 0x40, 90, 0, 2, 8, 0, 0x20, 0x4e, 13, 50, 13, 50]),
+    // A multi-receive buffer, a claimed message, one that is discarded.
+    ("multi", &[8, 3, 0, 4, 5, 2, 90, 0, 0, 0, 0, 5, 2, 90, 0, 0, 0, 8, 5, 0, 9, 0, 1, 1, 1, 10, 2, 11, 0, 0, 0]),
+    // Somebody without keys, and a message in between.
+    ("anybody", &[0, 90, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4]),
+    // A peer that announces a message of absurd size and goes on with it.
+    ("liar", &[1, 1, 0, 5, 1, 230, 0, 0, 1, 8, 0, 200, 0, 1, 2, 3, 0, 50, 0, 0, 0, 20, 0, 1, 1, 5, 0, 230, 0, 0, 0]),
+    // Messages to itself and to the liar, closing.
+    ("own", &[12, 8, 90, 0, 8, 0, 90, 0, 12, 4, 0x10, 0x27, 1, 0, 2, 0, 200, 0, 0, 14, 0, 13, 255, 15, 13, 200]),
+];
