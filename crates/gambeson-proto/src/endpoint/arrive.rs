@@ -189,7 +189,9 @@ impl<H: Host> Endpoint<H> {
                         }
                     }
                     None => {
-                        let in_all = self.held_bytes + self.messages.len() * MESSAGE_COST + message.size;
+                        // A message that awaits its grant may announce any size.
+                        let held = self.held_bytes + self.messages.len() * MESSAGE_COST;
+                        let in_all = held.saturating_add(message.size);
                         let buffered = message.size <= self.config.eager_max && in_all <= self.config.unexpected_limit;
                         let room = if message.awaits_grant && !buffered { len } else { message.size };
                         let mut landing = Landing::<H>::Held(self.spare.take(room));
