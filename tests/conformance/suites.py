@@ -1,6 +1,7 @@
 """The foreign test suites: how each runs on one MPI, plain or sealed, and the outcome of each of its tests by name.
 
-An outcome is `ok`, `skipped`, `failed`, `error`, `hang` (no progress for a while) or `died` (the job ended under it).
+An outcome is `ok`, `skipped`, `failed`, `error`, `hang` (no progress for a while), `died` (the job ended under it) or
+`refused` (Gambeson stopped the job on purpose).
 """
 
 from __future__ import annotations
@@ -46,7 +47,11 @@ class Result:
 
     @property
     def not_ok(self) -> dict[str, str]:
-        return {name: outcome for name, outcome in sorted(self.outcomes.items()) if outcome not in ("ok", "skipped")}
+        return {
+            name: outcome
+            for name, outcome in sorted(self.outcomes.items())
+            if outcome not in ("ok", "skipped", "refused")
+        }
 
 
 def stalled(folder: Path, limit_s: float) -> Callable[[], bool]:
@@ -226,6 +231,13 @@ def run_imb(runner: Runner, mpi: Mpi, ranks: int, imb: Imb, timeout: float = 400
 # --- the same operations for MPIs that IMB's binaries do not fit
 
 
+WINDOW_OPERATIONS = (
+    *(f"{who}_{what}" for what in ("put", "get") for who in ("Unidir", "Bidir", "Exchange")),
+    *("One_put_all", "All_put_all", "One_get_all", "All_get_all", "Truly_passive_put"),
+    *("Accumulate", "Get_accumulate", "Fetch_and_op", "Compare_and_swap"),
+)
+
+
 def run_operations(runner: Runner, mpi: Mpi, ranks: int, timeout: float = 400) -> Result:
     """An operation that hangs or kills the job is recorded, left out, and the rest run again."""
     result = Result("operations", mpi.name, ranks, not runner.plain)
@@ -242,6 +254,10 @@ def run_operations(runner: Runner, mpi: Mpi, ranks: int, timeout: float = 400) -
                 result.outcomes[name] = word
         if job.status == 0 and not job.timed_out:
             break
+        if job.status == 70 and "makes a window" in job.stderr:
+            # Refused with the remedy, as it should be: no window operation can be tried on this MPI.
+            result.outcomes |= dict.fromkeys(WINDOW_OPERATIONS, "refused")
+            continue
         outcome = "hang" if job.timed_out else "died"
         result.outcomes[begun or "start"] = outcome
         result.notes.append(f"operations, {mpi.name}, {ranks} ranks: {begun or 'start'}: {outcome}: {last_words(job)}")
