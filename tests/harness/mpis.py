@@ -96,7 +96,8 @@ def find(name: str) -> Mpi:
             name,
             [str(bin_ / "mpiexec")],
             str(bin_ / "python"),
-            common={"I_MPI_PIN": "0"},
+            # As Intel's own setup script does: programs in C find this MPI and the libfabric it came with.
+            common={"I_MPI_PIN": "0", "LD_LIBRARY_PATH": str(venv("impi") / "lib")},
             env={**_TCP, "I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp"},
             # The wheel has no compiler wrapper; MPICH's programs ask for the same libmpi.so.12.
             mpicc=str(venv("mpich") / "bin" / "mpicc"),

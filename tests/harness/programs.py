@@ -25,7 +25,9 @@ class Programs:
             self.build.mkdir(parents=True, exist_ok=True)
             # Compiled beside and renamed, so that an interrupted compiler leaves no half program.
             unfinished = program.with_suffix(".new")
-            command = [compiler, "-O2", "-g", str(source), "-o", str(unfinished), *flags]
+            # The folder of a library is a hint that LD_LIBRARY_PATH overrides, not an order: MPICH's compiler
+            # serves Intel MPI too.
+            command = [compiler, "-O2", "-g", str(source), "-o", str(unfinished), *flags, "-Wl,--enable-new-dtags"]
             done = subprocess.run(command, capture_output=True, text=True, cwd=self.build)
             assert done.returncode == 0, f"$ {' '.join(command)}\n{done.stdout}{done.stderr}"
             unfinished.rename(program)

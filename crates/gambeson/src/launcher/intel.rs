@@ -22,11 +22,15 @@ pub(super) const DIALECT: Dialect = Dialect {
 
 fn variables(request: &Request<'_>) -> Vec<Variable> {
     let mut variables = libfabric_variables(request, "gambeson");
-    variables.push(match request.intra_host {
+    match request.intra_host {
         // Who asks for libfabric alone asks for more than the policy does.
-        IntraHost::Mpi => Variable::new("I_MPI_FABRICS", "shm:ofi").or(|value| value == "ofi"),
-        IntraHost::Sealed => Variable::new("I_MPI_FABRICS", "ofi"),
-    });
+        IntraHost::Mpi => variables.push(Variable::new("I_MPI_FABRICS", "shm:ofi").or(|value| value == "ofi")),
+        IntraHost::Sealed => {
+            variables.push(Variable::new("I_MPI_FABRICS", "ofi"));
+            // Otherwise collectives inside a host go through shared memory of their own.
+            variables.push(Variable::new("I_MPI_COLL_INTRANODE", "pt2pt"));
+        }
+    }
     variables.push(Variable::new("I_MPI_OFI_PROVIDER", "gambeson"));
     variables
 }

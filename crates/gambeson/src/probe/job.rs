@@ -1,7 +1,8 @@
 //! Starts the probe under somebody's mpiexec, plain or sealed, and follows what it reports.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -100,8 +101,20 @@ impl Starter {
         if side == Side::Plain {
             command.envs(self.plain_environment());
         }
+        command.env("LD_LIBRARY_PATH", self.library_path());
         let child = command.spawn().map_err(|error| format!("{} cannot be started: {error}", line[0]))?;
         Ok(Job::follow(child))
+    }
+
+    /// Where an MPI library finds what it loads itself: Intel MPI would take the distribution's
+    /// libfabric in place of the one that it came with, which a program of its own is told to use.
+    fn library_path(&self) -> OsString {
+        let mut path = self.library.parent().map_or_else(OsString::new, |folder| folder.as_os_str().to_owned());
+        if let Some(before) = env::var_os("LD_LIBRARY_PATH").filter(|before| !before.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        path
     }
 
     /// Whether a job said that Gambeson refuses this MPI's windows.
