@@ -1,5 +1,5 @@
 //! The session-key cache: expanded keys of the pairs in use, inline and bounded (session-key-cache
-//! paper, section 3; sizes in docs/performance.md).
+//! paper, section 3).
 //!
 //! A session keeps the number of its slot, so a hit is one comparison of owner and epoch; a miss
 //! derives the key anew from the session's root. There is no other index: slots never move, so the
