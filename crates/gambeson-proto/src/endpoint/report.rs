@@ -143,8 +143,7 @@ impl fmt::Display for Violation {
             Violation::Silent { peer, seconds } => write!(
                 f,
                 "no authentic word from {peer} for {seconds} s though it was asked: what it sends is withheld or \
-                 altered, or the process hangs; the job ends here (gap_timeout in the policy sets the limit, 0 \
-                 turns it off)"
+                 altered, or the process hangs; the job ends here (gap_timeout in the policy sets the limit)"
             ),
             Violation::Unreachable { peer, why } => write!(
                 f,
