@@ -82,8 +82,10 @@ pub mod message {
     pub const GRANT: u8 = 4;
     /// The sender waits for [`super::Kind::Delivered`].
     pub const DELIVERY: u8 = 8;
+    /// The message is of the endpoints' own, not of their programs; matched by tag.
+    pub const SERVICE: u8 = 16;
     /// Every flag that there is.
-    pub const ALL: u8 = 15;
+    pub const ALL: u8 = 31;
 }
 
 /// The sealed header of a record.

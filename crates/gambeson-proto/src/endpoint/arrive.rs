@@ -389,8 +389,14 @@ impl First {
             return Err("sent a message whose size does not fit its first part");
         }
         let unasked = if awaits_grant { payload } else { size };
+        let lane = match (flag(message::TAGGED), flag(message::SERVICE)) {
+            (false, false) => Lane::Message,
+            (true, false) => Lane::Tagged,
+            (false, true) => Lane::Service,
+            (true, true) => return Err("sent a message of two kinds"),
+        };
         Ok(First {
-            lane: if flag(message::TAGGED) { Lane::Tagged } else { Lane::Message },
+            lane,
             tag: envelope.tag,
             data: flag(message::DATA).then_some(envelope.data),
             size,

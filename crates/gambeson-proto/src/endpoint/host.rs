@@ -8,13 +8,15 @@ use super::{Alert, Violation};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u32);
 
-/// The two kinds of message that libfabric keeps apart when it matches.
+/// The kinds of message that are matched apart from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
     /// fi_send, fi_recv: matched by source alone.
     Message,
     /// fi_tsend, fi_trecv: matched by source and tag.
     Tagged,
+    /// What endpoints say to each other beside their programs' messages: matched by source and tag.
+    Service,
 }
 
 /// A message to be sent.

@@ -129,7 +129,7 @@ pub struct Endpoint<H: Host> {
     by_key: HashMap<PublicKey, PeerId>,
     by_connection: HashMap<u64, PeerId, BuildHasherDefault<Uniform>>,
     wire: Wire,
-    lanes: [Matcher<Posted<H>, MessageKey>; 2],
+    lanes: [Matcher<Posted<H>, MessageKey>; 3],
     messages: SlotMap<MessageKey, Message<H>>,
     multis: SlotMap<MultiKey, Multi<H>>,
     outgoing: SlotMap<OutgoingKey, Outgoing<H>>,

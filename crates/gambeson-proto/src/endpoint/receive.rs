@@ -129,8 +129,12 @@ impl<H: Host> Endpoint<H> {
 
     /// Takes a receive back. `None`: it is done, or its message is landing and will complete it.
     pub fn cancel(&mut self, id: ReceiveId) -> Option<H::Receive> {
-        let lane = if id.0 & TAGGED_ID == 0 { Lane::Message } else { Lane::Tagged };
-        let key = PostedKey::from(KeyData::from_ffi(id.0 & !TAGGED_ID));
+        let lane = match id.0 & LANE_ID {
+            0 => Lane::Message,
+            TAGGED_ID => Lane::Tagged,
+            _ => Lane::Service,
+        };
+        let key = PostedKey::from(KeyData::from_ffi(id.0 & !LANE_ID));
         match self.lanes[lane as usize].take_posted(key)? {
             Posted::Single { receive, .. } => Some(receive),
             Posted::Multi(key) => {
@@ -355,11 +359,17 @@ impl<H: Host> Destination for Place<'_, H> {
     }
 }
 
-/// The lane's bit in a [`ReceiveId`]: the top bit of the slot, which no table gets to.
-const TAGGED_ID: u64 = 1 << 31;
+/// The lane's bits in a [`ReceiveId`]: the top bits of the slot, which no table gets to.
+const LANE_ID: u64 = 3 << 30;
+const TAGGED_ID: u64 = 1 << 30;
+const SERVICE_ID: u64 = 2 << 30;
 
 fn receive_id(lane: Lane, key: PostedKey) -> ReceiveId {
     let id = key.data().as_ffi();
-    assert_eq!(id & TAGGED_ID, 0, "fewer than 2^31 receives are posted");
-    ReceiveId(if lane == Lane::Tagged { id | TAGGED_ID } else { id })
+    assert_eq!(id & LANE_ID, 0, "fewer than 2^30 receives are posted");
+    ReceiveId(match lane {
+        Lane::Message => id,
+        Lane::Tagged => id | TAGGED_ID,
+        Lane::Service => id | SERVICE_ID,
+    })
 }

@@ -297,9 +297,11 @@ fn send_part<H: Host>(
 }
 
 fn first_envelope(request: &SendRequest, mut flags: u8, id: u64) -> Envelope {
-    if request.lane == Lane::Tagged {
-        flags |= message::TAGGED;
-    }
+    flags |= match request.lane {
+        Lane::Message => 0,
+        Lane::Tagged => message::TAGGED,
+        Lane::Service => message::SERVICE,
+    };
     if request.data.is_some() {
         flags |= message::DATA;
     }

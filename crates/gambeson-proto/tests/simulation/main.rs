@@ -78,6 +78,14 @@ fn length(random: &mut Random) -> usize {
     }
 }
 
+fn some_lane(random: &mut Random) -> Lane {
+    match random.below(10) {
+        0..=5 => Lane::Tagged,
+        6..=8 => Lane::Message,
+        _ => Lane::Service,
+    }
+}
+
 /// A message as its sender knows it.
 struct Sent {
     from: usize,
@@ -132,8 +140,8 @@ impl Program {
         if node.ids.len() != usize::from(NODES) {
             return;
         }
-        let lane = if random.chance(70) { Lane::Tagged } else { Lane::Message };
-        let tag = if lane == Lane::Tagged { random.below(4) } else { 0 };
+        let lane = some_lane(random);
+        let tag = if lane == Lane::Message { 0 } else { random.below(4) };
         let data = random.chance(50).then(|| random.next());
         let len = SERIAL_LEN + length(random);
         let serial = self.next_serial;
@@ -156,7 +164,7 @@ impl Program {
         let random = &mut self.random;
         let at = random.below(NODES.into()) as usize;
         let node = &mut network.nodes[at];
-        let lane = if random.chance(70) { Lane::Tagged } else { Lane::Message };
+        let lane = some_lane(random);
         let any_source = wild || random.chance(40) || node.ids.len() != usize::from(NODES);
         let source = (!any_source).then(|| node.ids[random.below(NODES.into()) as usize]);
         let ignore = if wild || lane == Lane::Message || random.chance(40) { u64::MAX } else { 0 };
