@@ -18,14 +18,14 @@ done > "$work/headers.h"
 types='fi_provider|fid|fid_(fabric|domain|ep|av|cq|cntr|eq|mr)|fi_info'
 types="$types|fi_ops(_(fabric|domain|mr|av|cq|cntr|ep|cm|msg|tagged|rma|atomic|collective))?"
 types="$types|fi_(av|cq|cntr|eq)_attr|fi_cq_(entry|msg_entry|data_entry|tagged_entry|err_entry)"
-types="$types|fi_msg(_tagged)?|fi_context2"
+types="$types|fi_msg(_tagged|_rma)?|fi_context2"
 values='FI_(MSG|TAGGED|SEND|RECV|RMA|ATOMIC|MULTI_RECV|REMOTE_CQ_DATA|MORE|PEEK|CLAIM|DISCARD|COMPLETION|INJECT)'
 values="$values|FI_(INJECT|TRANSMIT|DELIVERY)_COMPLETE|FI_(DIRECTED_RECV|SOURCE|LOCAL_COMM|REMOTE_COMM)"
 values="$values|FI_CONTEXT|FI_SELECTIVE_COMPLETION|FI_EVENT|FI_READ|FI_ORDER_SAS|FI_PROV_ATTR_ONLY"
 values="$values|FI_E[A-Z0-9]+|FI_CLASS_.*|FI_EP_(RDM|UNSPEC)|FI_AV_(MAP|TABLE|UNSPEC)|FI_THREAD_.*|FI_PROGRESS_.*"
 values="$values|FI_RM_.*|FI_CQ_FORMAT_.*|FI_WAIT_.*|FI_CNTR_EVENTS_.*|FI_OPT_.*|FI_PROTO_UNSPEC"
 values="$values|FI_FORMAT_UNSPEC|FI_SOCKADDR.*|FI_(ENABLE|ALIAS|GETWAIT|GETWAITOBJ|GETOPSFLAG|SETOPSFLAG)"
-values="$values|FI_MR_LOCAL|FI_NAME_MAX"
+values="$values|FI_MR_LOCAL|FI_NAME_MAX|FI_REMOTE_READ"
 
 bindgen "$work/headers.h" --no-doc-comments --no-layout-tests --no-prepend-enum-name --no-derive-debug \
     --ignore-functions --rust-target 1.85 --rust-edition 2024 --disable-header-comment \

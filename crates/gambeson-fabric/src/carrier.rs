@@ -10,6 +10,7 @@ use crate::core::{self, Info, UNREACHABLE};
 use crate::fid::Errno;
 use crate::info;
 use crate::order::Order;
+use crate::remote::Remote;
 use crate::report::{say, stop};
 use crate::ring::{Buffer, Store};
 use crate::sys::{self, fi_addr_t, iovec};
@@ -31,6 +32,7 @@ pub(crate) struct Outgoing {
     pub(crate) context: *mut c_void,
     /// Flags of the completion; `None` when none is wanted.
     pub(crate) completion: Option<u64>,
+    pub(crate) role: Role,
 }
 
 /// What a program handed over with a receive.
@@ -39,6 +41,18 @@ pub(crate) struct Incoming {
     pub(crate) context: *mut c_void,
     /// Whether a completion is wanted.
     pub(crate) completion: bool,
+    pub(crate) role: Role,
+}
+
+/// What an operation is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The program's own message.
+    Program,
+    /// A request to read memory of ours arrives, in this slot.
+    Request(usize),
+    /// The answer to such a request, from the memory of this key where we send it.
+    Answer(Option<u64>),
 }
 
 /// An entry of a completion queue, in libfabric's words.
@@ -87,6 +101,7 @@ pub(crate) struct Carrier {
     inject_size: usize,
     /// By peer: how the core and how the program address it.
     routes: Vec<Route>,
+    pub(crate) remote: Remote,
     /// Peers whose records the core lost for good.
     pub(crate) broken: Vec<(PeerId, Errno)>,
 }
@@ -102,7 +117,8 @@ impl Carrier {
         let order = info::completions_overtake(info).then(Order::default);
         let inject_size = info::core_inject_size(info);
         let done = Done::default();
-        Carrier { core, store, done, order, inject_size, routes: Vec::new(), broken: Vec::new() }
+        let remote = Remote::new();
+        Carrier { core, store, done, order, inject_size, routes: Vec::new(), remote, broken: Vec::new() }
     }
 
     /// Makes a peer reachable for the core. Does nothing when it is.
@@ -257,6 +273,10 @@ impl Host for Carrier {
     }
 
     fn sent(&mut self, send: Outgoing) {
+        if let Role::Answer(key) = send.role {
+            self.remote.answered.extend(key);
+            return;
+        }
         self.done.sent += 1;
         if let Some(flags) = send.completion {
             self.done.sends.push(Completion {
@@ -274,6 +294,11 @@ impl Host for Carrier {
     }
 
     fn received(&mut self, receive: Incoming, message: &Received) {
+        match receive.role {
+            Role::Program => {}
+            Role::Request(slot) => return self.remote.ask(slot, message),
+            Role::Answer(_) => return self.read_done(&receive, message),
+        }
         self.done.received += 1;
         if receive.completion || message.overflow > 0 {
             self.tell(receive.context, receive.memory.base(0), message);
@@ -390,6 +415,7 @@ pub(crate) fn lane_flag(lane: Lane) -> u64 {
     match lane {
         Lane::Message => sys::FI_MSG,
         Lane::Tagged => sys::FI_TAGGED,
+        Lane::Service => sys::FI_RMA,
     }
 }
 
@@ -408,7 +434,7 @@ mod tests {
     fn pieces_are_gathered_and_scattered_at_any_offset() {
         let mut parts = [vec![0, 1, 2], vec![], vec![3, 4], vec![5, 6, 7, 8]];
         let memory = segments(&mut parts);
-        let send = Outgoing { memory, context: std::ptr::null_mut(), completion: None };
+        let send = Outgoing { memory, context: std::ptr::null_mut(), completion: None, role: Role::Program };
         for offset in 0..9 {
             for len in 0..=9 - offset {
                 let expected: Vec<u8> = (offset as u8..(offset + len) as u8).collect();
@@ -422,7 +448,7 @@ mod tests {
         }
         assert!(Carrier::source(&send, 2, 2).is_none());
         assert_eq!(Carrier::source(&send, 5, 4), Some(&[5, 6, 7, 8][..]));
-        let mut receive = Incoming { memory, context: std::ptr::null_mut(), completion: true };
+        let mut receive = Incoming { memory, context: std::ptr::null_mut(), completion: true, role: Role::Program };
         Carrier::scatter(&mut receive, 1, &[10, 11, 12, 13, 14]);
         assert_eq!(parts.concat(), [0, 10, 11, 12, 13, 14, 6, 7, 8]);
     }

@@ -17,9 +17,10 @@ use crate::endpoint::Endpoint;
 use crate::fabric::{self, Fabric};
 use crate::fid::{self, Errno, Object, Outcome, alive, header, put, status};
 use crate::job::{self, Membership};
+use crate::mr::Regions;
 use crate::sys::{self, fi_info, fid_domain, fid_ep, fid_fabric};
 use crate::unsupported::unsupported;
-use crate::{av, cntr, cq, endpoint, info, watchdog};
+use crate::{av, cntr, cq, endpoint, info, mr, watchdog};
 
 /// A domain, shared by its objects and the watchdog.
 pub(crate) struct Domain {
@@ -44,6 +45,7 @@ pub(crate) struct State {
     pub(crate) queues: Table<Queue>,
     pub(crate) vectors: Table<Vector>,
     pub(crate) counters: Table<Counter>,
+    pub(crate) regions: Regions,
 }
 
 impl Domain {
@@ -83,6 +85,7 @@ impl State {
     /// Hands what an endpoint completed to its queues and counters.
     pub(crate) fn deliver(&mut self, endpoint: usize) {
         let endpoint = &mut self.endpoints[endpoint];
+        endpoint.serve(&mut self.regions);
         endpoint.deliver(&mut self.queues, &mut self.counters);
     }
 }
@@ -169,8 +172,11 @@ pub(crate) unsafe fn open(fabric: *mut fid_fabric, wanted: &fi_info, context: *m
     let auto_progress = unsafe { wanted.domain_attr.as_ref() }.is_some_and(info::wants_auto_progress);
     let state = Mutex::new(State { core: Some(core), ..State::default() });
     let domain = Arc::new(Domain { membership, info, auto_progress, api_version, state });
-    let fid =
-        fid_domain { fid: header(sys::FI_CLASS_DOMAIN, context, &FID_OPS), ops: fid::ptr(&OPS), mr: fid::ptr(&MR_OPS) };
+    let fid = fid_domain {
+        fid: header(sys::FI_CLASS_DOMAIN, context, &FID_OPS),
+        ops: fid::ptr(&OPS),
+        mr: fid::ptr(&mr::OPS),
+    };
     fabric::domain_opens(parent)?;
     watchdog::add(&domain);
     Handle::allocate(fid, Own { domain: ManuallyDrop::new(domain), fabric: parent })
@@ -219,7 +225,11 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
 
 impl State {
     fn is_empty(&self) -> bool {
-        self.endpoints.is_empty() && self.queues.is_empty() && self.vectors.is_empty() && self.counters.is_empty()
+        self.endpoints.is_empty()
+            && self.queues.is_empty()
+            && self.vectors.is_empty()
+            && self.counters.is_empty()
+            && self.regions.is_empty()
     }
 }
 
@@ -274,14 +284,6 @@ static OPS: sys::fi_ops_domain = sys::fi_ops_domain {
     query_collective: unsupported(),
     endpoint2: Some(open_endpoint2),
     xpu_ctx: unsupported(),
-};
-
-/// Nothing of ours is ever registered: all data passes through buffers of the provider.
-static MR_OPS: sys::fi_ops_mr = sys::fi_ops_mr {
-    size: size_of::<sys::fi_ops_mr>(),
-    reg: unsupported(),
-    regv: unsupported(),
-    regattr: unsupported(),
 };
 
 /// Things with a fixed place while they are open.

@@ -11,17 +11,18 @@ use gambeson_proto::endpoint::{Lane, PeerId, ReceiveRequest, SendRequest};
 use gambeson_proto::identity::CARD_LEN;
 
 use crate::av::Vector;
-use crate::carrier::{Incoming, Outgoing, Segments, lane_flag};
+use crate::carrier::{Incoming, Outgoing, Role, Segments, lane_flag};
 use crate::cntr::Counter;
 use crate::core::UNREACHABLE;
 use crate::cq::Queue;
 use crate::domain::{Domain, Member, State, Table, enter, of};
 use crate::fid::{self, Errno, Outcome, alive, header, put, size, status};
 use crate::live::Live;
+use crate::mr::Regions;
 use crate::report::say;
 use crate::sys::{self, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 use crate::unsupported::{self, unsupported};
-use crate::{av, cntr, cq, info, msg, tagged, watchdog};
+use crate::{av, cntr, cq, info, msg, remote, tagged, watchdog};
 
 /// An endpoint, from fi_endpoint to fi_close.
 pub(crate) struct Endpoint {
@@ -72,6 +73,16 @@ pub(crate) struct ReceiveCall {
     pub(crate) kind: CallKind,
 }
 
+/// A read of a peer's memory in any of its shapes.
+pub(crate) struct ReadCall {
+    pub(crate) from: fi_addr_t,
+    pub(crate) offset: u64,
+    pub(crate) key: u64,
+    pub(crate) memory: Segments,
+    pub(crate) context: *mut c_void,
+    pub(crate) kind: CallKind,
+}
+
 /// Where an operation's flags come from.
 #[derive(Clone, Copy)]
 pub(crate) enum CallKind {
@@ -107,7 +118,7 @@ pub(crate) fn open(domain: &Arc<Domain>, info: &fi_info, context: *mut c_void) -
         ops: fid::ptr(&OPS),
         cm: fid::ptr(&CM_OPS),
         msg: fid::ptr(&msg::OPS),
-        rma: fid::ptr(&unsupported::RMA),
+        rma: fid::ptr(&remote::OPS),
         tagged: fid::ptr(&tagged::OPS),
         atomic: fid::ptr(&unsupported::ATOMIC),
         collective: fid::ptr(&unsupported::COLLECTIVE),
@@ -196,7 +207,7 @@ impl Endpoint {
         let live = self.live()?;
         let delivery = flags & sys::FI_DELIVERY_COMPLETE != 0;
         let request = SendRequest { peer, lane, tag, data, len: memory.total(), delivery };
-        let send = Outgoing { memory, context, completion };
+        let send = Outgoing { memory, context, completion, role: Role::Program };
         if inject && !delivery { live.inject(request, send) } else { live.send(request, send) }
     }
 
@@ -216,13 +227,36 @@ impl Endpoint {
         let min_multi = self.min_multi;
         let live = self.live()?;
         if flags & (sys::FI_PEEK | sys::FI_CLAIM | sys::FI_DISCARD) != 0 {
-            let receive = Incoming { memory, context, completion: true };
+            let receive = Incoming { memory, context, completion: true, role: Role::Program };
             return live.probe(ReceiveRequest { lane, source, tag, ignore, capacity: 0, multi: None }, receive, flags);
         }
         let multi = (lane == Lane::Message && flags & sys::FI_MULTI_RECV != 0).then_some(min_multi);
         let request = ReceiveRequest { lane, source, tag, ignore, capacity: memory.total(), multi };
-        live.receive(request, Incoming { memory, context, completion });
+        live.receive(request, Incoming { memory, context, completion, role: Role::Program });
         Ok(())
+    }
+}
+
+impl Endpoint {
+    fn read(&mut self, vectors: &Table<Vector>, call: &ReadCall) -> Outcome {
+        if call.memory.total() > info::MAX_MESSAGE {
+            return Err(Errno(sys::FI_EMSGSIZE));
+        }
+        let flags = match call.kind {
+            CallKind::Flags(flags) => flags,
+            _ => self.send_flags,
+        };
+        let selective = self.send_queue.is_none_or(|binding| binding.selective);
+        let completion = !selective || flags & sys::FI_COMPLETION != 0;
+        let peer = self.peer(vectors, call.from)?;
+        self.live()?.read(peer, call, completion)
+    }
+
+    /// Answers peers that read memory of this process.
+    pub(crate) fn serve(&mut self, regions: &mut Regions) {
+        if let Some(live) = self.live.as_mut().filter(|live| live.carrier.remote.has_work()) {
+            live.serve(regions);
+        }
     }
 }
 
@@ -270,6 +304,22 @@ pub(crate) unsafe fn receive(ep: *mut fid_ep, call: ReceiveCall) -> isize {
         })
     };
     size(received.map(|()| 0))
+}
+
+/// A read that came in through any of libfabric's functions.
+///
+/// # Safety
+/// As for [`send`].
+pub(crate) unsafe fn read(ep: *mut fid_ep, call: &ReadCall) -> isize {
+    // SAFETY: promised by the caller.
+    let asked = unsafe {
+        enter(ep, |state, index| {
+            let asked = state.endpoints[index].read(&state.vectors, call);
+            state.deliver(index);
+            asked
+        })
+    };
+    size(asked.map(|()| 0))
 }
 
 unsafe extern "C" fn cancel(fid: *mut sys::fid, context: *mut c_void) -> isize {

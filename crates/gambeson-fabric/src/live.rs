@@ -18,8 +18,8 @@ use crate::{address, info};
 
 /// What an enabled endpoint has.
 pub(crate) struct Live {
-    engine: engine::Endpoint<Carrier>,
-    carrier: Carrier,
+    pub(crate) engine: engine::Endpoint<Carrier>,
+    pub(crate) carrier: Carrier,
     events: Events,
     membership: &'static Membership,
     polls: u32,
@@ -55,7 +55,7 @@ impl Live {
         let mut carrier = Carrier::new(endpoint, store, &domain.info);
         carrier.post_receives();
         let now = now_ns();
-        Ok(Live {
+        let mut live = Live {
             engine,
             carrier,
             events: Events::new(),
@@ -64,7 +64,9 @@ impl Live {
             ticked_ns: now,
             published_ns: now,
             published: [0; COUNTERS],
-        })
+        };
+        live.expect_requests();
+        Ok(live)
     }
 
     /// Drives the core and the protocol. Whether anything happened.

@@ -51,6 +51,7 @@ pub const FI_ATOMIC: u64 = 16;
 pub const FI_READ: u64 = 256;
 pub const FI_RECV: u64 = 1024;
 pub const FI_SEND: u64 = 2048;
+pub const FI_REMOTE_READ: u64 = 4096;
 pub const FI_MULTI_RECV: u64 = 65536;
 pub const FI_REMOTE_CQ_DATA: u64 = 131072;
 pub const FI_MORE: u64 = 262144;
@@ -402,9 +403,8 @@ pub type _bindgen_ty_7 = ::std::os::raw::c_uint;
 pub struct fi_ops {
     pub size: usize,
     pub close: ::std::option::Option<unsafe extern "C" fn(fid: *mut fid) -> ::std::os::raw::c_int>,
-    pub bind: ::std::option::Option<
-        unsafe extern "C" fn(fid: *mut fid, bfid: *mut fid, flags: u64) -> ::std::os::raw::c_int,
-    >,
+    pub bind:
+        ::std::option::Option<unsafe extern "C" fn(fid: *mut fid, bfid: *mut fid, flags: u64) -> ::std::os::raw::c_int>,
     pub control: ::std::option::Option<
         unsafe extern "C" fn(
             fid: *mut fid,
@@ -422,11 +422,7 @@ pub struct fi_ops {
         ) -> ::std::os::raw::c_int,
     >,
     pub tostr: ::std::option::Option<
-        unsafe extern "C" fn(
-            fid: *const fid,
-            buf: *mut ::std::os::raw::c_char,
-            len: usize,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(fid: *const fid, buf: *mut ::std::os::raw::c_char, len: usize) -> ::std::os::raw::c_int,
     >,
     pub ops_set: ::std::option::Option<
         unsafe extern "C" fn(
@@ -565,10 +561,7 @@ pub struct fi_wait_attr {
 pub struct fi_ops_wait {
     pub size: usize,
     pub wait: ::std::option::Option<
-        unsafe extern "C" fn(
-            waitset: *mut fid_wait,
-            timeout: ::std::os::raw::c_int,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(waitset: *mut fid_wait, timeout: ::std::os::raw::c_int) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -594,18 +587,10 @@ pub struct fi_ops_poll {
         ) -> ::std::os::raw::c_int,
     >,
     pub poll_add: ::std::option::Option<
-        unsafe extern "C" fn(
-            pollset: *mut fid_poll,
-            event_fid: *mut fid,
-            flags: u64,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> ::std::os::raw::c_int,
     >,
     pub poll_del: ::std::option::Option<
-        unsafe extern "C" fn(
-            pollset: *mut fid_poll,
-            event_fid: *mut fid,
-            flags: u64,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -647,9 +632,8 @@ pub struct fi_ops_eq {
             flags: u64,
         ) -> isize,
     >,
-    pub readerr: ::std::option::Option<
-        unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize,
-    >,
+    pub readerr:
+        ::std::option::Option<unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize>,
     pub write: ::std::option::Option<
         unsafe extern "C" fn(
             eq: *mut fid_eq,
@@ -758,11 +742,7 @@ pub struct fi_cq_attr {
 pub struct fi_ops_cq {
     pub size: usize,
     pub read: ::std::option::Option<
-        unsafe extern "C" fn(
-            cq: *mut fid_cq,
-            buf: *mut ::std::os::raw::c_void,
-            count: usize,
-        ) -> isize,
+        unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut ::std::os::raw::c_void, count: usize) -> isize,
     >,
     pub readfrom: ::std::option::Option<
         unsafe extern "C" fn(
@@ -772,9 +752,8 @@ pub struct fi_ops_cq {
             src_addr: *mut fi_addr_t,
         ) -> isize,
     >,
-    pub readerr: ::std::option::Option<
-        unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize,
-    >,
+    pub readerr:
+        ::std::option::Option<unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize>,
     pub sread: ::std::option::Option<
         unsafe extern "C" fn(
             cq: *mut fid_cq,
@@ -794,8 +773,7 @@ pub struct fi_ops_cq {
             timeout: ::std::os::raw::c_int,
         ) -> isize,
     >,
-    pub signal:
-        ::std::option::Option<unsafe extern "C" fn(cq: *mut fid_cq) -> ::std::os::raw::c_int>,
+    pub signal: ::std::option::Option<unsafe extern "C" fn(cq: *mut fid_cq) -> ::std::os::raw::c_int>,
     pub strerror: ::std::option::Option<
         unsafe extern "C" fn(
             cq: *mut fid_cq,
@@ -806,11 +784,7 @@ pub struct fi_ops_cq {
         ) -> *const ::std::os::raw::c_char,
     >,
     pub export_xpu: ::std::option::Option<
-        unsafe extern "C" fn(
-            cq: *mut fid_cq,
-            flags: u64,
-            xpu_cq: *mut fid_xpu_cq,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(cq: *mut fid_cq, flags: u64, xpu_cq: *mut fid_xpu_cq) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -837,12 +811,8 @@ pub struct fi_ops_cntr {
     pub size: usize,
     pub read: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64>,
     pub readerr: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64>,
-    pub add: ::std::option::Option<
-        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
-    >,
-    pub set: ::std::option::Option<
-        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
-    >,
+    pub add: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
+    pub set: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
     pub wait: ::std::option::Option<
         unsafe extern "C" fn(
             cntr: *mut fid_cntr,
@@ -850,18 +820,10 @@ pub struct fi_ops_cntr {
             timeout: ::std::os::raw::c_int,
         ) -> ::std::os::raw::c_int,
     >,
-    pub adderr: ::std::option::Option<
-        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
-    >,
-    pub seterr: ::std::option::Option<
-        unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int,
-    >,
+    pub adderr: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
+    pub seterr: ::std::option::Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> ::std::os::raw::c_int>,
     pub export_xpu: ::std::option::Option<
-        unsafe extern "C" fn(
-            cntr: *mut fid_cntr,
-            flags: u64,
-            xpu_cntr: *mut fid_xpu_cntr,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(cntr: *mut fid_cntr, flags: u64, xpu_cntr: *mut fid_xpu_cntr) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -1303,9 +1265,7 @@ pub type _bindgen_ty_21 = ::std::os::raw::c_uint;
 #[derive(Copy, Clone)]
 pub struct fi_ops_ep {
     pub size: usize,
-    pub cancel: ::std::option::Option<
-        unsafe extern "C" fn(fid: fid_t, context: *mut ::std::os::raw::c_void) -> isize,
-    >,
+    pub cancel: ::std::option::Option<unsafe extern "C" fn(fid: fid_t, context: *mut ::std::os::raw::c_void) -> isize>,
     pub getopt: ::std::option::Option<
         unsafe extern "C" fn(
             fid: fid_t,
@@ -1345,11 +1305,7 @@ pub struct fi_ops_ep {
     pub rx_size_left: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep) -> isize>,
     pub tx_size_left: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep) -> isize>,
     pub export_xpu: ::std::option::Option<
-        unsafe extern "C" fn(
-            ep: *mut fid_ep,
-            flags: u64,
-            xpu_ep: *mut fid_xpu_ep,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(ep: *mut fid_ep, flags: u64, xpu_ep: *mut fid_xpu_ep) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -1376,9 +1332,7 @@ pub struct fi_ops_msg {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub recvmsg: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
-    >,
+    pub recvmsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize>,
     pub send: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1399,9 +1353,7 @@ pub struct fi_ops_msg {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub sendmsg: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize,
-    >,
+    pub sendmsg: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize>,
     pub inject: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1467,11 +1419,7 @@ pub struct fid_mc {
 pub struct fi_ops_cm {
     pub size: usize,
     pub setname: ::std::option::Option<
-        unsafe extern "C" fn(
-            fid: fid_t,
-            addr: *mut ::std::os::raw::c_void,
-            addrlen: usize,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(fid: fid_t, addr: *mut ::std::os::raw::c_void, addrlen: usize) -> ::std::os::raw::c_int,
     >,
     pub getname: ::std::option::Option<
         unsafe extern "C" fn(
@@ -1495,8 +1443,7 @@ pub struct fi_ops_cm {
             paramlen: usize,
         ) -> ::std::os::raw::c_int,
     >,
-    pub listen:
-        ::std::option::Option<unsafe extern "C" fn(pep: *mut fid_pep) -> ::std::os::raw::c_int>,
+    pub listen: ::std::option::Option<unsafe extern "C" fn(pep: *mut fid_pep) -> ::std::os::raw::c_int>,
     pub accept: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1512,9 +1459,7 @@ pub struct fi_ops_cm {
             paramlen: usize,
         ) -> ::std::os::raw::c_int,
     >,
-    pub shutdown: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, flags: u64) -> ::std::os::raw::c_int,
-    >,
+    pub shutdown: ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, flags: u64) -> ::std::os::raw::c_int>,
     pub join: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1565,9 +1510,8 @@ pub struct fi_ops_tagged {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub recvmsg: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
-    >,
+    pub recvmsg:
+        ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize>,
     pub send: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1590,9 +1534,8 @@ pub struct fi_ops_tagged {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub sendmsg: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize,
-    >,
+    pub sendmsg:
+        ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize>,
     pub inject: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1679,9 +1622,8 @@ pub struct fi_ops_rma {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub readmsg: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
-    >,
+    pub readmsg:
+        ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize>,
     pub write: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1706,9 +1648,8 @@ pub struct fi_ops_rma {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub writemsg: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize,
-    >,
+    pub writemsg:
+        ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize>,
     pub inject: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1796,9 +1737,8 @@ pub struct fi_ops_atomic {
             context: *mut ::std::os::raw::c_void,
         ) -> isize,
     >,
-    pub writemsg: ::std::option::Option<
-        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize,
-    >,
+    pub writemsg:
+        ::std::option::Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize>,
     pub inject: ::std::option::Option<
         unsafe extern "C" fn(
             ep: *mut fid_ep,
@@ -1943,17 +1883,12 @@ pub struct fi_ops_av_set {
     pub diff: ::std::option::Option<
         unsafe extern "C" fn(dst: *mut fid_av_set, src: *const fid_av_set) -> ::std::os::raw::c_int,
     >,
-    pub insert: ::std::option::Option<
-        unsafe extern "C" fn(set: *mut fid_av_set, addr: fi_addr_t) -> ::std::os::raw::c_int,
-    >,
-    pub remove: ::std::option::Option<
-        unsafe extern "C" fn(set: *mut fid_av_set, addr: fi_addr_t) -> ::std::os::raw::c_int,
-    >,
+    pub insert:
+        ::std::option::Option<unsafe extern "C" fn(set: *mut fid_av_set, addr: fi_addr_t) -> ::std::os::raw::c_int>,
+    pub remove:
+        ::std::option::Option<unsafe extern "C" fn(set: *mut fid_av_set, addr: fi_addr_t) -> ::std::os::raw::c_int>,
     pub addr: ::std::option::Option<
-        unsafe extern "C" fn(
-            set: *mut fid_av_set,
-            coll_addr: *mut fi_addr_t,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(set: *mut fid_av_set, coll_addr: *mut fi_addr_t) -> ::std::os::raw::c_int,
     >,
 }
 #[repr(C)]
@@ -1989,11 +1924,7 @@ pub struct fi_msg_collective {
 pub struct fi_ops_collective {
     pub size: usize,
     pub barrier: ::std::option::Option<
-        unsafe extern "C" fn(
-            ep: *mut fid_ep,
-            coll_addr: fi_addr_t,
-            context: *mut ::std::os::raw::c_void,
-        ) -> isize,
+        unsafe extern "C" fn(ep: *mut fid_ep, coll_addr: fi_addr_t, context: *mut ::std::os::raw::c_void) -> isize,
     >,
     pub broadcast: ::std::option::Option<
         unsafe extern "C" fn(

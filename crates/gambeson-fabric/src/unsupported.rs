@@ -60,20 +60,6 @@ entry!(A B C D E F G H I J K L M N);
 entry!(A B C D E F G H I J K L M N O);
 entry!(A B C D E F G H I J K L M N O P);
 
-/// Remote memory access: MPI libraries do their one-sided operations over messages then.
-pub(crate) static RMA: sys::fi_ops_rma = sys::fi_ops_rma {
-    size: size_of::<sys::fi_ops_rma>(),
-    read: unsupported(),
-    readv: unsupported(),
-    readmsg: unsupported(),
-    write: unsupported(),
-    writev: unsupported(),
-    writemsg: unsupported(),
-    inject: unsupported(),
-    writedata: unsupported(),
-    injectdata: unsupported(),
-};
-
 /// Remote atomic operations.
 pub(crate) static ATOMIC: sys::fi_ops_atomic = sys::fi_ops_atomic {
     size: size_of::<sys::fi_ops_atomic>(),

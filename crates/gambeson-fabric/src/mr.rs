@@ -1,0 +1,186 @@
+//! fid_mr: memory that peers may read.
+//!
+//! No RMA is offered, but Intel MPI's active messages register larger buffers and have them read
+//! whatever a provider says it can do. So registering works, and reading does (see `remote`).
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+
+use crate::domain::{self, Member, enter};
+use crate::fid::{Errno, Outcome, alive, header, put, status};
+use crate::sys::{self, fid_mr, iovec};
+use crate::unsupported::unsupported;
+
+/// Registered memory, by the key that the program chose.
+#[derive(Default)]
+pub(crate) struct Regions(HashMap<u64, Region>);
+
+struct Region {
+    base: *mut u8,
+    len: usize,
+    readable: bool,
+    /// Reads that are being answered from it.
+    pins: usize,
+}
+
+// SAFETY: the memory is the program's, and is read under the domain's lock.
+unsafe impl Send for Region {}
+
+impl Regions {
+    /// Memory that a peer asks for; it stays registered until [`Regions::unpin`].
+    pub(crate) fn pin(&mut self, key: u64, offset: u64, len: u64) -> Outcome<(*mut u8, usize)> {
+        let region = self.0.get_mut(&key).filter(|region| region.readable).ok_or(Errno(sys::FI_EACCES))?;
+        let (offset, len) = (usize::try_from(offset), usize::try_from(len));
+        let (Ok(offset), Ok(len)) = (offset, len) else { return Err(Errno(sys::FI_EACCES)) };
+        if offset.checked_add(len).is_none_or(|end| end > region.len) {
+            return Err(Errno(sys::FI_EACCES));
+        }
+        region.pins += 1;
+        Ok((region.base.wrapping_add(offset), len))
+    }
+
+    pub(crate) fn unpin(&mut self, key: u64) {
+        if let Some(region) = self.0.get_mut(&key) {
+            region.pins -= 1;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a program registers.
+struct Request {
+    base: *const c_void,
+    len: usize,
+    access: u64,
+    key: u64,
+    context: *mut c_void,
+}
+
+/// # Safety
+/// `domain` is an open domain of ours, `mr` null or the program's.
+unsafe fn register(domain: *mut sys::fid, request: Request, mr: *mut *mut fid_mr) -> Outcome {
+    alive()?;
+    // SAFETY: promised by the caller; a domain begins with its fid.
+    let domain = unsafe { domain::own(domain.cast()) };
+    let Request { base, len, access, key, context } = request;
+    let mut state = domain.lock();
+    if state.regions.0.contains_key(&key) {
+        return Err(Errno(sys::FI_ENOKEY));
+    }
+    let fid = fid_mr { fid: header(sys::FI_CLASS_MR, context, &FID_OPS), mem_desc: std::ptr::null_mut(), key };
+    let place = usize::try_from(key).map_err(|_| Errno(sys::FI_ENOKEY))?;
+    // SAFETY: promised by the caller.
+    unsafe { put(mr, Member::handle(domain, fid, place)?)? };
+    let readable = access & sys::FI_REMOTE_READ != 0;
+    state.regions.0.insert(key, Region { base: base.cast_mut().cast(), len, readable, pins: 0 });
+    Ok(())
+}
+
+unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
+    status((|| {
+        if alive().is_err() {
+            return Ok(());
+        }
+        let mr: *mut fid_mr = fid.cast();
+        // SAFETY: a region of ours.
+        unsafe {
+            enter(mr, |state, key| {
+                let key = key as u64;
+                if state.regions.0.get(&key).is_some_and(|region| region.pins > 0) {
+                    return Err(Errno(sys::FI_EBUSY));
+                }
+                state.regions.0.remove(&key);
+                Ok(())
+            })?;
+            Member::free(mr);
+        }
+        Ok(())
+    })())
+}
+
+unsafe extern "C" fn reg(
+    domain: *mut sys::fid,
+    base: *const c_void,
+    len: usize,
+    access: u64,
+    _: u64,
+    key: u64,
+    _: u64,
+    mr: *mut *mut fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: a domain of ours and an out-parameter.
+    status(unsafe { register(domain, Request { base, len, access, key, context }, mr) })
+}
+
+unsafe extern "C" fn regv(
+    domain: *mut sys::fid,
+    iov: *const iovec,
+    count: usize,
+    access: u64,
+    _: u64,
+    key: u64,
+    _: u64,
+    mr: *mut *mut fid_mr,
+    context: *mut c_void,
+) -> c_int {
+    if count != 1 {
+        return -sys::FI_ENOSYS;
+    }
+    // SAFETY: a domain of ours, one vector and an out-parameter.
+    status(unsafe {
+        let iovec { iov_base, iov_len: len } = *iov;
+        register(domain, Request { base: iov_base, len, access, key, context }, mr)
+    })
+}
+
+unsafe extern "C" fn regattr(
+    domain: *mut sys::fid,
+    attr: *const sys::fi_mr_attr,
+    flags: u64,
+    mr: *mut *mut fid_mr,
+) -> c_int {
+    // SAFETY: the program's attributes. The first six fields are as old as the struct.
+    let (iov, count, access, key, context) = unsafe {
+        let iov = (*attr).__bindgen_anon_1.mr_iov;
+        (iov, (*attr).iov_count, (*attr).access, (*attr).requested_key, (*attr).context)
+    };
+    // SAFETY: a domain of ours, `count` vectors and an out-parameter.
+    unsafe { regv(domain, iov, count, access, 0, key, flags, mr, context) }
+}
+
+static FID_OPS: sys::fi_ops = sys::fi_ops {
+    size: size_of::<sys::fi_ops>(),
+    close: Some(close),
+    bind: unsupported(),
+    control: unsupported(),
+    ops_open: unsupported(),
+    tostr: unsupported(),
+    ops_set: unsupported(),
+};
+
+pub(crate) static OPS: sys::fi_ops_mr =
+    sys::fi_ops_mr { size: size_of::<sys::fi_ops_mr>(), reg: Some(reg), regv: Some(regv), regattr: Some(regattr) };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_read_what_is_registered_for_it_and_nothing_else() {
+        let mut memory = [0; 100];
+        let base = memory.as_mut_ptr();
+        let region = |readable| Region { base, len: 100, readable, pins: 0 };
+        let mut regions = Regions(HashMap::from([(7, region(true)), (8, region(false))]));
+        assert_eq!(regions.pin(7, 10, 90), Ok((base.wrapping_add(10), 90)));
+        for (key, offset, len) in [(7, 10, 91), (7, u64::MAX, 2), (7, 101, 0), (8, 0, 1), (9, 0, 1)] {
+            assert!(regions.pin(key, offset, len).is_err(), "{len} bytes at {offset} of {key}");
+        }
+        assert_eq!(regions.0[&7].pins, 1);
+        regions.unpin(7);
+        assert_eq!(regions.0[&7].pins, 0);
+    }
+}
