@@ -25,7 +25,7 @@ values="$values|FI_CONTEXT|FI_SELECTIVE_COMPLETION|FI_EVENT|FI_READ|FI_ORDER_SAS
 values="$values|FI_E[A-Z0-9]+|FI_CLASS_.*|FI_EP_(RDM|UNSPEC)|FI_AV_(MAP|TABLE|UNSPEC)|FI_THREAD_.*|FI_PROGRESS_.*"
 values="$values|FI_RM_.*|FI_CQ_FORMAT_.*|FI_WAIT_.*|FI_CNTR_EVENTS_.*|FI_OPT_.*|FI_PROTO_UNSPEC"
 values="$values|FI_FORMAT_UNSPEC|FI_SOCKADDR.*|FI_(ENABLE|ALIAS|GETWAIT|GETWAITOBJ|GETOPSFLAG|SETOPSFLAG)"
-values="$values|FI_MR_LOCAL|FI_NAME_MAX|FI_REMOTE_READ"
+values="$values|FI_MR_LOCAL|FI_NAME_MAX|FI_WRITE|FI_REMOTE_(READ|WRITE)"
 
 bindgen "$work/headers.h" --no-doc-comments --no-layout-tests --no-prepend-enum-name --no-derive-debug \
     --ignore-functions --rust-target 1.85 --rust-edition 2024 --disable-header-comment \

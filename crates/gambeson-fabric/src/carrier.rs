@@ -10,7 +10,7 @@ use crate::core::{self, Info, UNREACHABLE};
 use crate::fid::Errno;
 use crate::info;
 use crate::order::Order;
-use crate::remote::Remote;
+use crate::remote::{Bulk, Operation, Remote};
 use crate::report::{say, stop};
 use crate::ring::{Buffer, Store};
 use crate::sys::{self, fi_addr_t, iovec};
@@ -49,10 +49,16 @@ pub(crate) struct Incoming {
 pub(crate) enum Role {
     /// The program's own message.
     Program,
-    /// A request to read memory of ours arrives, in this slot.
+    /// A request for memory of ours arrives, in this slot.
     Request(usize),
-    /// The answer to such a request, from the memory of this key where we send it.
-    Answer(Option<u64>),
+    /// The bytes of a larger write to memory of ours arrive.
+    Landing(Bulk),
+    /// The answer to an operation of ours arrives.
+    Initiator(Operation),
+    /// The answer to a read goes out, from the memory of this key.
+    Answer(u64),
+    /// Anything else that goes out in the service lane.
+    Service,
 }
 
 /// An entry of a completion queue, in libfabric's words.
@@ -88,6 +94,8 @@ pub(crate) struct Done {
     /// Operations that were completed, wanted or not: counters count them all.
     pub(crate) sent: u64,
     pub(crate) received: u64,
+    pub(crate) read: u64,
+    pub(crate) written: u64,
 }
 
 /// The core's side of an endpoint.
@@ -273,9 +281,8 @@ impl Host for Carrier {
     }
 
     fn sent(&mut self, send: Outgoing) {
-        if let Role::Answer(key) = send.role {
-            self.remote.answered.extend(key);
-            return;
+        if send.role != Role::Program {
+            return self.remote_sent(send.role);
         }
         self.done.sent += 1;
         if let Some(flags) = send.completion {
@@ -294,10 +301,8 @@ impl Host for Carrier {
     }
 
     fn received(&mut self, receive: Incoming, message: &Received) {
-        match receive.role {
-            Role::Program => {}
-            Role::Request(slot) => return self.remote.ask(slot, message),
-            Role::Answer(_) => return self.read_done(&receive, message),
+        if receive.role != Role::Program {
+            return self.remote_received(&receive, message);
         }
         self.done.received += 1;
         if receive.completion || message.overflow > 0 {
@@ -344,6 +349,9 @@ impl Host for Carrier {
 }
 
 impl Segments {
+    /// No memory.
+    pub(crate) const NOTHING: Self = Segments { segments: [(std::ptr::null_mut(), 0); SEGMENTS], count: 0, total: 0 };
+
     /// One piece of memory.
     pub(crate) fn one(base: *mut c_void, len: usize) -> Self {
         let mut segments = [(std::ptr::null_mut(), 0); SEGMENTS];

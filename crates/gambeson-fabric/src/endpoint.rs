@@ -19,6 +19,7 @@ use crate::domain::{Domain, Member, State, Table, enter, of};
 use crate::fid::{self, Errno, Outcome, alive, header, put, size, status};
 use crate::live::Live;
 use crate::mr::Regions;
+use crate::remote::Operation;
 use crate::report::say;
 use crate::sys::{self, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 use crate::unsupported::{self, unsupported};
@@ -34,8 +35,8 @@ pub(crate) struct Endpoint {
     vector: Option<usize>,
     send_queue: Option<Binding>,
     receive_queue: Option<Binding>,
-    send_counter: Option<usize>,
-    receive_counter: Option<usize>,
+    /// Counters of sends, receives, reads and writes.
+    counters: [Option<usize>; 4],
     /// A multi-receive buffer is given back when it has fewer free bytes than this.
     min_multi: usize,
     /// By the vector's fi_addr_t: the peer, once it was addressed.
@@ -73,9 +74,10 @@ pub(crate) struct ReceiveCall {
     pub(crate) kind: CallKind,
 }
 
-/// A read of a peer's memory in any of its shapes.
-pub(crate) struct ReadCall {
-    pub(crate) from: fi_addr_t,
+/// A use of a peer's memory in any of its shapes.
+pub(crate) struct RemoteCall {
+    pub(crate) operation: Operation,
+    pub(crate) peer: fi_addr_t,
     pub(crate) offset: u64,
     pub(crate) key: u64,
     pub(crate) memory: Segments,
@@ -106,8 +108,7 @@ pub(crate) fn open(domain: &Arc<Domain>, info: &fi_info, context: *mut c_void) -
         vector: None,
         send_queue: None,
         receive_queue: None,
-        send_counter: None,
-        receive_counter: None,
+        counters: [None; 4],
         min_multi: MIN_MULTI,
         peers: Vec::new(),
         live: None,
@@ -152,12 +153,12 @@ impl Endpoint {
                 None => done.receives.clear(),
             }
         }
-        let (sent, received) = (std::mem::take(&mut done.sent), std::mem::take(&mut done.received));
-        if let Some(counter) = self.send_counter.filter(|_| sent > 0) {
-            counters[counter].add(sent);
-        }
-        if let Some(counter) = self.receive_counter.filter(|_| received > 0) {
-            counters[counter].add(received);
+        let completed = [&mut done.sent, &mut done.received, &mut done.read, &mut done.written];
+        for (counter, completed) in self.counters.iter().zip(completed) {
+            let completed = std::mem::take(completed);
+            if let Some(counter) = counter.filter(|_| completed > 0) {
+                counters[counter].add(completed);
+            }
         }
     }
 
@@ -238,7 +239,7 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    fn read(&mut self, vectors: &Table<Vector>, call: &ReadCall) -> Outcome {
+    fn remote(&mut self, vectors: &Table<Vector>, call: &RemoteCall) -> Outcome {
         if call.memory.total() > info::MAX_MESSAGE {
             return Err(Errno(sys::FI_EMSGSIZE));
         }
@@ -247,12 +248,13 @@ impl Endpoint {
             _ => self.send_flags,
         };
         let selective = self.send_queue.is_none_or(|binding| binding.selective);
-        let completion = !selective || flags & sys::FI_COMPLETION != 0;
-        let peer = self.peer(vectors, call.from)?;
-        self.live()?.read(peer, call, completion)
+        let wanted = !selective || flags & sys::FI_COMPLETION != 0;
+        let completion = wanted && !matches!(call.kind, CallKind::Inject);
+        let peer = self.peer(vectors, call.peer)?;
+        self.live()?.remote(peer, call, completion)
     }
 
-    /// Answers peers that read memory of this process.
+    /// Does what peers ask of this process's memory.
     pub(crate) fn serve(&mut self, regions: &mut Regions) {
         if let Some(live) = self.live.as_mut().filter(|live| live.carrier.remote.has_work()) {
             live.serve(regions);
@@ -306,15 +308,15 @@ pub(crate) unsafe fn receive(ep: *mut fid_ep, call: ReceiveCall) -> isize {
     size(received.map(|()| 0))
 }
 
-/// A read that came in through any of libfabric's functions.
+/// A use of a peer's memory that came in through any of libfabric's functions.
 ///
 /// # Safety
 /// As for [`send`].
-pub(crate) unsafe fn read(ep: *mut fid_ep, call: &ReadCall) -> isize {
+pub(crate) unsafe fn remote(ep: *mut fid_ep, call: &RemoteCall) -> isize {
     // SAFETY: promised by the caller.
     let asked = unsafe {
         enter(ep, |state, index| {
-            let asked = state.endpoints[index].read(&state.vectors, call);
+            let asked = state.endpoints[index].remote(&state.vectors, call);
             state.deliver(index);
             asked
         })
@@ -371,11 +373,11 @@ unsafe extern "C" fn bind(fid: *mut sys::fid, other: *mut sys::fid, flags: u64) 
             sys::FI_CLASS_CNTR => {
                 // SAFETY: an open counter; read as ours only if its table is ours.
                 let counter = unsafe { place(cntr::is_ours(other), cntr_member(other)?)? };
-                if flags & sys::FI_SEND != 0 {
-                    endpoint.send_counter = Some(counter);
-                }
-                if flags & sys::FI_RECV != 0 {
-                    endpoint.receive_counter = Some(counter);
+                let kinds = [sys::FI_SEND, sys::FI_RECV, sys::FI_READ, sys::FI_WRITE];
+                for (bound, kind) in endpoint.counters.iter_mut().zip(kinds) {
+                    if flags & kind != 0 {
+                        *bound = Some(counter);
+                    }
                 }
                 state.counters[counter].bind(index);
             }

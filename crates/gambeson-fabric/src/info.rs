@@ -27,9 +27,16 @@ pub(crate) const MAX_MESSAGE: usize = 64 << 30;
 /// buffer of ours; only a message that has to wait is copied.
 pub(crate) const INJECT_MAX: usize = 16 << 10;
 
-const TX_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SEND;
-const RX_CAPS: u64 =
-    sys::FI_MSG | sys::FI_TAGGED | sys::FI_RECV | sys::FI_MULTI_RECV | sys::FI_DIRECTED_RECV | sys::FI_SOURCE;
+const TX_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_SEND | sys::FI_READ | sys::FI_WRITE;
+const RX_CAPS: u64 = sys::FI_MSG
+    | sys::FI_TAGGED
+    | sys::FI_RMA
+    | sys::FI_RECV
+    | sys::FI_REMOTE_READ
+    | sys::FI_REMOTE_WRITE
+    | sys::FI_MULTI_RECV
+    | sys::FI_DIRECTED_RECV
+    | sys::FI_SOURCE;
 const DOMAIN_CAPS: u64 = sys::FI_LOCAL_COMM | sys::FI_REMOTE_COMM;
 const TX_FLAGS: u64 = sys::FI_COMPLETION
     | sys::FI_INJECT
@@ -243,7 +250,10 @@ impl<'h> Wish<'h> {
             let caps = hints.caps & !CAPS == 0;
             let mode = hints.mode & MODE == MODE;
             let format = hints.addr_format == sys::FI_FORMAT_UNSPEC;
-            if !(parts && caps && mode && format && hints.handle.is_null()) {
+            // SAFETY: as above.
+            let mr = unsafe { hints.domain_attr.as_ref() }.map_or(0, |attr| attr.mr_mode);
+            let memory = version >= MR_BITS || mr == 0 || mr & MR_SCALABLE != 0;
+            if !(parts && caps && mode && format && memory && hints.handle.is_null()) {
                 return None;
             }
         }
@@ -313,7 +323,7 @@ impl<'h> Wish<'h> {
             tx.inject_size = INJECT_MAX;
             tx.size = hinted.map_or(0, |hinted| hinted.size).max(QUEUE);
             tx.iov_limit = crate::carrier::SEGMENTS;
-            tx.rma_iov_limit = 0;
+            tx.rma_iov_limit = 1;
 
             let hinted = self.hints.and_then(|hints| hints.rx_attr.as_ref());
             let rx = &mut *info.rx_attr;
@@ -351,16 +361,16 @@ impl<'h> Wish<'h> {
                 sys::FI_AV_UNSPEC => sys::FI_AV_TABLE,
                 asked => asked,
             };
-            domain.mr_mode = if self.version < MR_BITS { hinted.map_or(0, |hinted| hinted.mr_mode) } else { 0 };
-            domain.mr_key_size = 0;
+            // Offsets count from the beginning of a region, and keys are the program's.
+            domain.mr_mode = if self.version < MR_BITS { MR_SCALABLE } else { 0 };
+            domain.mr_key_size = size_of::<u64>();
             domain.cq_data_size = size_of::<u64>();
             (domain.max_ep_tx_ctx, domain.max_ep_rx_ctx) = (1, 1);
             (domain.max_ep_stx_ctx, domain.max_ep_srx_ctx) = (0, 0);
             domain.cntr_cnt = domain.cntr_cnt.max(domain.cq_cnt);
-            domain.mr_iov_limit = 0;
+            domain.mr_iov_limit = 1;
             domain.caps = DOMAIN_CAPS;
             domain.mode = 0;
-            domain.mr_cnt = 0;
 
             let hinted = self.hints.and_then(|hints| hints.fabric_attr.as_ref());
             let fabric = &mut *info.fabric_attr;
@@ -373,10 +383,17 @@ impl<'h> Wish<'h> {
     }
 }
 
-/// Capabilities with the directions they imply: messages without a direction go both ways.
-fn with_implied(caps: u64) -> u64 {
-    let directions = sys::FI_SEND | sys::FI_RECV;
-    if caps & directions == 0 { caps | directions } else { caps }
+/// Capabilities with the directions they imply: what has no direction goes both ways.
+fn with_implied(mut caps: u64) -> u64 {
+    let messages = sys::FI_SEND | sys::FI_RECV;
+    let memory = sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
+    if caps & (sys::FI_MSG | sys::FI_TAGGED) != 0 && caps & messages == 0 {
+        caps |= messages;
+    }
+    if caps & sys::FI_RMA != 0 && caps & memory == 0 {
+        caps |= memory;
+    }
+    caps
 }
 
 /// # Safety
@@ -473,7 +490,9 @@ const CONTEXT2: u64 = 1 << 52;
 /// FI_MR_LOCAL and what costs a core's user nothing: virtual addresses, allocated memory, the
 /// provider's keys, one endpoint per region.
 const MR_MODES: c_int = 1 << 2 | 1 << 4 | 1 << 5 | 1 << 6;
-/// The interface version that made mr_mode a set of bits.
+/// FI_MR_SCALABLE, before mr_mode was a set of bits.
+const MR_SCALABLE: c_int = 2;
+/// The interface version that made it one.
 const MR_BITS: u32 = 1 << 16 | 5;
 /// Ours alone: the top bit marks protocols of single providers.
 const PROTOCOL: u32 = 1 << 31 | u32::from_be_bytes(*b"\0gbs");

@@ -1,7 +1,7 @@
-//! fid_mr: memory that peers may read.
+//! fid_mr: memory that peers may read and write (see `remote`).
 //!
-//! No RMA is offered, but Intel MPI's active messages register larger buffers and have them read
-//! whatever a provider says it can do. So registering works, and reading does (see `remote`).
+//! Nothing is pinned or told to any device: a registration is an entry in a table that requests are
+//! checked against. Keys are the program's, offsets count from the beginning of the region.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -18,18 +18,31 @@ pub(crate) struct Regions(HashMap<u64, Region>);
 struct Region {
     base: *mut u8,
     len: usize,
-    readable: bool,
-    /// Reads that are being answered from it.
+    /// FI_REMOTE_READ, FI_REMOTE_WRITE.
+    access: u64,
+    /// Operations that are going on with it.
     pins: usize,
 }
 
-// SAFETY: the memory is the program's, and is read under the domain's lock.
+/// What a peer wants to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+// SAFETY: the memory is the program's, and is used under the domain's lock.
 unsafe impl Send for Region {}
 
 impl Regions {
     /// Memory that a peer asks for; it stays registered until [`Regions::unpin`].
-    pub(crate) fn pin(&mut self, key: u64, offset: u64, len: u64) -> Outcome<(*mut u8, usize)> {
-        let region = self.0.get_mut(&key).filter(|region| region.readable).ok_or(Errno(sys::FI_EACCES))?;
+    pub(crate) fn pin(&mut self, key: u64, offset: u64, len: u64, access: Access) -> Outcome<(*mut u8, usize)> {
+        let needed = match access {
+            Access::Read => sys::FI_REMOTE_READ,
+            Access::Write => sys::FI_REMOTE_WRITE,
+        };
+        let region = self.0.get_mut(&key).filter(|region| region.access & needed != 0);
+        let region = region.ok_or(Errno(sys::FI_EACCES))?;
         let (offset, len) = (usize::try_from(offset), usize::try_from(len));
         let (Ok(offset), Ok(len)) = (offset, len) else { return Err(Errno(sys::FI_EACCES)) };
         if offset.checked_add(len).is_none_or(|end| end > region.len) {
@@ -74,8 +87,7 @@ unsafe fn register(domain: *mut sys::fid, request: Request, mr: *mut *mut fid_mr
     let place = usize::try_from(key).map_err(|_| Errno(sys::FI_ENOKEY))?;
     // SAFETY: promised by the caller.
     unsafe { put(mr, Member::handle(domain, fid, place)?)? };
-    let readable = access & sys::FI_REMOTE_READ != 0;
-    state.regions.0.insert(key, Region { base: base.cast_mut().cast(), len, readable, pins: 0 });
+    state.regions.0.insert(key, Region { base: base.cast_mut().cast(), len, access, pins: 0 });
     Ok(())
 }
 
@@ -170,15 +182,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_read_what_is_registered_for_it_and_nothing_else() {
+    fn peers_get_at_what_is_registered_for_it_and_nothing_else() {
         let mut memory = [0; 100];
         let base = memory.as_mut_ptr();
-        let region = |readable| Region { base, len: 100, readable, pins: 0 };
-        let mut regions = Regions(HashMap::from([(7, region(true)), (8, region(false))]));
-        assert_eq!(regions.pin(7, 10, 90), Ok((base.wrapping_add(10), 90)));
+        let region = |access| Region { base, len: 100, access, pins: 0 };
+        let (readable, writable) = (region(sys::FI_REMOTE_READ), region(sys::FI_REMOTE_WRITE));
+        let mut regions = Regions(HashMap::from([(7, readable), (8, writable)]));
+        assert_eq!(regions.pin(7, 10, 90, Access::Read), Ok((base.wrapping_add(10), 90)));
+        assert_eq!(regions.pin(8, 0, 100, Access::Write), Ok((base, 100)));
         for (key, offset, len) in [(7, 10, 91), (7, u64::MAX, 2), (7, 101, 0), (8, 0, 1), (9, 0, 1)] {
-            assert!(regions.pin(key, offset, len).is_err(), "{len} bytes at {offset} of {key}");
+            let refused = regions.pin(key, offset, len, Access::Read);
+            assert_eq!(refused, Err(Errno(sys::FI_EACCES)), "{len} bytes at {offset} of {key}");
         }
+        assert!(regions.pin(7, 0, 1, Access::Write).is_err());
         assert_eq!(regions.0[&7].pins, 1);
         regions.unpin(7);
         assert_eq!(regions.0[&7].pins, 0);

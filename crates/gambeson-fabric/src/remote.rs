@@ -1,11 +1,16 @@
-//! fi_read over messages: the reader posts a receive and sends a request; the owner of the memory
-//! answers with a message, which lands where the reader wants it. Requests and answers are sealed
-//! like everything else and have a lane of their own.
+//! fi_read and fi_write over messages. The initiator posts a receive for the answer and sends a
+//! request; the owner of the memory answers. All of it is sealed like everything else and has a
+//! lane of its own.
 //!
 //! ```text
-//! request, tag REQUEST:  key u64 | offset u64 | length u64 | id u64     little endian
-//! answer,  tag id:       the bytes; or none, and the error number as remote data
+//! request, tag REQUEST:   operation | key | offset | length | id, u64 each, little endian;
+//!                         then the bytes of a small write
+//! bulk,    tag id | BULK: the bytes of a larger write
+//! answer,  tag id:        the bytes of a read, nothing for a write; or an error number as remote data
 //! ```
+//!
+//! A write is complete when the bytes stand in the owner's memory. The owner has to be driven, as
+//! with any core provider whose progress is manual.
 
 use std::ffi::c_void;
 
@@ -13,61 +18,99 @@ use gambeson_proto::endpoint::{Host, Lane, PeerId, ReceiveRequest, Received, Sen
 
 use crate::carrier::{Carrier, Completion, Incoming, Outgoing, Role, Segments};
 use crate::core::UNREACHABLE;
-use crate::endpoint::{CallKind, ReadCall, read};
+use crate::endpoint::{CallKind, RemoteCall, remote};
 use crate::fid::{Errno, Outcome, size};
+use crate::info;
 use crate::live::Live;
-use crate::mr::Regions;
+use crate::mr::{Access, Regions};
 use crate::sys::{self, fi_addr_t, fid_ep, iovec};
 use crate::unsupported::unsupported;
 
-/// Requests that can arrive between two looks; more wait in the protocol.
-const SLOTS: usize = 8;
-const REQUEST_LEN: usize = 32;
-/// The tag of requests; ids never get there.
-const REQUEST: u64 = u64::MAX;
+/// What is asked of a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Operation {
+    Read = 1,
+    Write = 2,
+}
 
-/// What an endpoint knows of reads.
+/// What an endpoint knows of remote operations.
 pub(crate) struct Remote {
     /// Where requests arrive.
-    slots: Box<[[u8; REQUEST_LEN]; SLOTS]>,
+    slots: [Vec<u8>; SLOTS],
     /// Requests that arrived: who asks, in which slot, and how many bytes.
     asked: Vec<(PeerId, usize, usize)>,
+    /// Larger writes whose bytes arrived.
+    landed: Vec<Bulk>,
     /// Keys of memory that answers were made of.
-    pub(crate) answered: Vec<u64>,
+    answered: Vec<u64>,
+    /// Where requests are made.
+    scratch: Vec<u8>,
     next_id: u64,
+}
+
+/// A larger write to memory of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bulk {
+    peer: PeerId,
+    id: u64,
+    /// The memory's key, or why it was refused.
+    target: Outcome<u64>,
 }
 
 impl Remote {
     pub(crate) fn new() -> Self {
-        let slots = Box::new([[0; REQUEST_LEN]; SLOTS]);
-        Remote { slots, asked: Vec::new(), answered: Vec::new(), next_id: 1 }
-    }
-
-    /// A request arrived.
-    pub(crate) fn ask(&mut self, slot: usize, message: &Received) {
-        self.asked.push((message.source, slot, message.len));
+        let slots = std::array::from_fn(|_| vec![0; SLOT_LEN]);
+        let scratch = vec![0; SLOT_LEN];
+        Remote { slots, asked: Vec::new(), landed: Vec::new(), answered: Vec::new(), scratch, next_id: 1 }
     }
 
     /// Whether there is something for [`Live::serve`].
     pub(crate) fn has_work(&self) -> bool {
-        !self.asked.is_empty() || !self.answered.is_empty()
+        !(self.asked.is_empty() && self.landed.is_empty() && self.answered.is_empty())
     }
 }
 
 impl Carrier {
-    /// The answer to a read of ours arrived.
-    pub(crate) fn read_done(&mut self, receive: &Incoming, message: &Received) {
+    /// A send of ours is out.
+    pub(crate) fn remote_sent(&mut self, role: Role) {
+        if let Role::Answer(key) = role {
+            self.remote.answered.push(key);
+        }
+    }
+
+    /// Something of the service lane arrived.
+    pub(crate) fn remote_received(&mut self, receive: &Incoming, message: &Received) {
+        match receive.role {
+            Role::Request(slot) => self.remote.asked.push((message.source, slot, message.len)),
+            Role::Landing(bulk) => self.remote.landed.push(bulk),
+            Role::Initiator(operation) => self.remote_done(operation, receive, message),
+            Role::Program | Role::Answer(_) | Role::Service => {}
+        }
+    }
+
+    /// The answer to an operation of ours arrived.
+    fn remote_done(&mut self, operation: Operation, receive: &Incoming, message: &Received) {
         let error = match message.data {
             Some(error) => i32::try_from(error).unwrap_or(sys::FI_EIO),
             // The owner sends what was asked for, or says why not.
             None if message.len != receive.memory.total() || message.overflow > 0 => sys::FI_EIO,
             None => 0,
         };
-        self.done.sent += 1;
+        let flag = match operation {
+            Operation::Read => {
+                self.done.read += 1;
+                sys::FI_READ
+            }
+            Operation::Write => {
+                self.done.written += 1;
+                sys::FI_WRITE
+            }
+        };
         if receive.completion || error != 0 {
             self.done.sends.push(Completion {
                 context: receive.context,
-                flags: sys::FI_RMA | sys::FI_READ,
+                flags: sys::FI_RMA | flag,
                 len: 0,
                 buffer: std::ptr::null_mut(),
                 data: 0,
@@ -90,86 +133,182 @@ impl Live {
 
     fn expect_request(&mut self, slot: usize) {
         let base = self.carrier.remote.slots[slot].as_mut_ptr();
-        let memory = Segments::one(base.cast(), REQUEST_LEN);
-        let receive = Incoming { memory, context: std::ptr::null_mut(), completion: false, role: Role::Request(slot) };
-        let request = ReceiveRequest {
-            lane: Lane::Service,
-            source: None,
-            tag: REQUEST,
-            ignore: 0,
-            capacity: REQUEST_LEN,
-            multi: None,
-        };
+        self.expect(None, REQUEST, Segments::one(base.cast(), SLOT_LEN), Role::Request(slot));
+    }
+
+    fn expect(&mut self, source: Option<PeerId>, tag: u64, memory: Segments, role: Role) {
+        let receive = Incoming { memory, context: std::ptr::null_mut(), completion: false, role };
+        let capacity = memory.total();
+        let request = ReceiveRequest { lane: Lane::Service, source, tag, ignore: 0, capacity, multi: None };
         self.engine.receive(&mut self.carrier, request, receive);
     }
 
-    /// Answers requests from the domain's registered memory.
+    /// Does what peers ask of the domain's registered memory.
     pub(crate) fn serve(&mut self, regions: &mut Regions) {
         for key in self.carrier.remote.answered.drain(..) {
             regions.unpin(key);
         }
         while let Some((peer, slot, len)) = self.carrier.remote.asked.pop() {
-            let [key, offset, wanted, id] = words(&self.carrier.remote.slots[slot]);
+            let mut request = std::mem::take(&mut self.carrier.remote.slots[slot]);
+            self.serve_one(regions, peer, &request[..len]);
+            std::mem::swap(&mut self.carrier.remote.slots[slot], &mut request);
             self.expect_request(slot);
-            if len != REQUEST_LEN || id == REQUEST {
-                continue;
+        }
+        while let Some(Bulk { peer, id, target }) = self.carrier.remote.landed.pop() {
+            if let Ok(key) = target {
+                regions.unpin(key);
             }
-            let nothing = Segments::one(std::ptr::null_mut(), 0);
-            let (memory, answers, data) = match regions.pin(key, offset, wanted) {
-                Ok((base, len)) => (Segments::one(base.cast(), len), Some(key), None),
-                Err(Errno(error)) => (nothing, None, Some(error as u64)),
-            };
-            let len = memory.total();
-            let request = SendRequest { peer, lane: Lane::Service, tag: id, data, len, delivery: false };
-            let answer =
-                Outgoing { memory, context: std::ptr::null_mut(), completion: None, role: Role::Answer(answers) };
-            if let Err(refused) = self.engine.send(&mut self.carrier, request, answer) {
-                // A million messages wait for that peer: it does not take them. Its read fails with it.
-                self.carrier.sent(refused);
-            }
+            self.answer(peer, id, NOTHING, Role::Service, target.err());
         }
     }
 
-    /// Asks a peer for memory of its.
-    pub(crate) fn read(&mut self, peer: PeerId, call: &ReadCall, completion: bool) -> Outcome {
-        let id = self.carrier.remote.next_id;
-        let (memory, context) = (call.memory, call.context);
-        let capacity = memory.total();
-        let (lane, source) = (Lane::Service, Some(peer));
-        let receive = Incoming { memory, context, completion, role: Role::Answer(None) };
-        let expected = ReceiveRequest { lane, source, tag: id, ignore: 0, capacity, multi: None };
-        let posted = self.engine.receive(&mut self.carrier, expected, receive);
-        let mut request = [0; REQUEST_LEN];
-        for (into, word) in request.chunks_exact_mut(8).zip([call.key, call.offset, capacity as u64, id]) {
+    fn serve_one(&mut self, regions: &mut Regions, peer: PeerId, request: &[u8]) {
+        let Some((header, bytes)) = request.split_first_chunk::<HEADER_LEN>() else { return };
+        let [operation, key, offset, len, id] = words(header);
+        let refused = match operation {
+            _ if id & BULK != 0 => return,
+            READ => match regions.pin(key, offset, len, Access::Read) {
+                Ok((base, len)) => {
+                    let memory = Segments::one(base.cast(), len);
+                    return self.answer(peer, id, memory, Role::Answer(key), None);
+                }
+                Err(error) => error,
+            },
+            WRITE if bytes.is_empty() && len > 0 => {
+                let target = regions.pin(key, offset, len, Access::Write);
+                let memory = match target {
+                    Ok((base, len)) => Segments::one(base.cast(), len),
+                    // Its bytes follow all the same, and have to go somewhere: nowhere.
+                    Err(_) => NOTHING,
+                };
+                let bulk = Bulk { peer, id, target: target.map(|_| key) };
+                return self.expect(Some(peer), id | BULK, memory, Role::Landing(bulk));
+            }
+            WRITE if bytes.len() as u64 == len => match regions.pin(key, offset, len, Access::Write) {
+                Ok((base, len)) => {
+                    // SAFETY: the program registered the memory for this, and keeps it while it is registered.
+                    unsafe { base.copy_from_nonoverlapping(bytes.as_ptr(), len) };
+                    regions.unpin(key);
+                    return self.answer(peer, id, NOTHING, Role::Service, None);
+                }
+                Err(error) => error,
+            },
+            _ => Errno(sys::FI_EINVAL),
+        };
+        self.answer(peer, id, NOTHING, Role::Service, Some(refused));
+    }
+
+    fn answer(&mut self, peer: PeerId, id: u64, memory: Segments, role: Role, error: Option<Errno>) {
+        let (len, data) = (memory.total(), error.map(|Errno(error)| error as u64));
+        let request = SendRequest { peer, lane: Lane::Service, tag: id, data, len, delivery: false };
+        let answer = Outgoing { memory, context: std::ptr::null_mut(), completion: None, role };
+        if let Err(unsent) = self.engine.send(&mut self.carrier, request, answer) {
+            // A million messages wait for that peer, which takes none; its operation fails with it.
+            self.carrier.sent(unsent);
+        }
+    }
+
+    /// Asks something of a peer's memory.
+    pub(crate) fn remote(&mut self, peer: PeerId, call: &RemoteCall, completion: bool) -> Outcome {
+        let (operation, memory, context) = (call.operation, call.memory, call.context);
+        let (id, len) = (self.carrier.remote.next_id, memory.total());
+        let mut request = std::mem::take(&mut self.carrier.remote.scratch);
+        for (into, word) in request.chunks_exact_mut(8).zip([operation as u64, call.key, call.offset, len as u64, id]) {
             into.copy_from_slice(&word.to_le_bytes());
         }
-        let asked = SendRequest { peer, lane, tag: REQUEST, data: None, len: REQUEST_LEN, delivery: false };
-        if self.engine.inject(&mut self.carrier, asked, &request).is_err() {
+        let inline = operation == Operation::Write && len <= INLINE;
+        let request_len = HEADER_LEN + if inline { len } else { 0 };
+        let bulk = Outgoing { memory, context, completion: None, role: Role::Service };
+        if inline {
+            Carrier::gather(&bulk, 0, &mut request[HEADER_LEN..request_len]);
+        }
+        let (lane, source) = (Lane::Service, Some(peer));
+        let into = if operation == Operation::Read { memory } else { NOTHING };
+        let receive = Incoming { memory: into, context, completion, role: Role::Initiator(operation) };
+        let capacity = into.total();
+        let expected = ReceiveRequest { lane, source, tag: id, ignore: 0, capacity, multi: None };
+        let posted = self.engine.receive(&mut self.carrier, expected, receive);
+        let asked = SendRequest { peer, lane, tag: REQUEST, data: None, len: request_len, delivery: false };
+        let injected = self.engine.inject(&mut self.carrier, asked, &request[..request_len]);
+        self.carrier.remote.scratch = request;
+        if injected.is_err() {
             self.engine.cancel(posted);
             return Err(Errno(sys::FI_EAGAIN));
         }
         self.carrier.remote.next_id += 1;
+        if operation == Operation::Write && !inline {
+            let bytes = SendRequest { peer, lane, tag: id | BULK, data: None, len, delivery: false };
+            let sent = self.engine.send(&mut self.carrier, bytes, bulk);
+            assert!(sent.is_ok(), "there is room for a send where there was room for an injection");
+        }
         Ok(())
     }
 }
 
-fn words(request: &[u8; REQUEST_LEN]) -> [u64; 4] {
-    std::array::from_fn(|word| u64::from_le_bytes(request[8 * word..8 * word + 8].try_into().expect("eight bytes")))
+fn words(header: &[u8; HEADER_LEN]) -> [u64; 5] {
+    std::array::from_fn(|word| u64::from_le_bytes(header[8 * word..8 * word + 8].try_into().expect("eight bytes")))
 }
 
-unsafe extern "C" fn read_one(
+const READ: u64 = Operation::Read as u64;
+const WRITE: u64 = Operation::Write as u64;
+
+const NOTHING: Segments = Segments::NOTHING;
+/// Requests that can arrive between two looks; more wait in the protocol.
+const SLOTS: usize = 16;
+const HEADER_LEN: usize = 40;
+/// Writes up to this size, in bytes, go with their request; all that can be injected do.
+const INLINE: usize = info::INJECT_MAX;
+const SLOT_LEN: usize = HEADER_LEN + INLINE;
+/// The tag of requests; ids never get there.
+const REQUEST: u64 = u64::MAX;
+/// Tells the bytes of a write of the peer's from the answer to an operation of ours.
+const BULK: u64 = 1 << 63;
+
+unsafe extern "C" fn read(
     ep: *mut fid_ep,
     buffer: *mut c_void,
     len: usize,
     _: *mut c_void,
-    from: fi_addr_t,
+    peer: fi_addr_t,
     offset: u64,
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    let memory = Segments::one(buffer, len);
+    let (operation, kind, memory) = (Operation::Read, CallKind::Plain, Segments::one(buffer, len));
     // SAFETY: an endpoint of ours.
-    unsafe { read(ep, &ReadCall { from, offset, key, memory, context, kind: CallKind::Plain }) }
+    unsafe { remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }) }
+}
+
+unsafe extern "C" fn write(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    peer: fi_addr_t,
+    offset: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let (operation, kind, memory) = (Operation::Write, CallKind::Plain, Segments::one(buffer.cast_mut(), len));
+    // SAFETY: an endpoint of ours.
+    unsafe { remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }) }
+}
+
+unsafe extern "C" fn inject(
+    ep: *mut fid_ep,
+    buffer: *const c_void,
+    len: usize,
+    peer: fi_addr_t,
+    offset: u64,
+    key: u64,
+) -> isize {
+    if len > INLINE {
+        return size(Err(Errno(sys::FI_EMSGSIZE)));
+    }
+    let (operation, kind, memory) = (Operation::Write, CallKind::Inject, Segments::one(buffer.cast_mut(), len));
+    let context = std::ptr::null_mut();
+    // SAFETY: an endpoint of ours.
+    unsafe { remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }) }
 }
 
 unsafe extern "C" fn readv(
@@ -177,29 +316,64 @@ unsafe extern "C" fn readv(
     iov: *const iovec,
     _: *mut *mut c_void,
     count: usize,
-    from: fi_addr_t,
+    peer: fi_addr_t,
     offset: u64,
     key: u64,
     context: *mut c_void,
 ) -> isize {
+    let (operation, kind) = (Operation::Read, CallKind::Plain);
     // SAFETY: an endpoint of ours, and `count` vectors.
     unsafe {
         match Segments::several(iov, count) {
-            Ok(memory) => read(ep, &ReadCall { from, offset, key, memory, context, kind: CallKind::Plain }),
+            Ok(memory) => remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }),
+            Err(error) => size(Err(error)),
+        }
+    }
+}
+
+unsafe extern "C" fn writev(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    peer: fi_addr_t,
+    offset: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let (operation, kind) = (Operation::Write, CallKind::Plain);
+    // SAFETY: an endpoint of ours, and `count` vectors.
+    unsafe {
+        match Segments::several(iov, count) {
+            Ok(memory) => remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }),
             Err(error) => size(Err(error)),
         }
     }
 }
 
 unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const sys::fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: an endpoint of ours, and a message with the vectors that it counts.
+    // SAFETY: an endpoint of ours, and the program's message.
+    unsafe { message(ep, &*msg, flags, Operation::Read) }
+}
+
+unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const sys::fi_msg_rma, flags: u64) -> isize {
+    if flags & sys::FI_REMOTE_CQ_DATA != 0 {
+        return -(sys::FI_ENOSYS as isize);
+    }
+    // SAFETY: an endpoint of ours, and the program's message.
+    unsafe { message(ep, &*msg, flags, Operation::Write) }
+}
+
+/// # Safety
+/// `ep` is an open endpoint of ours, and the message has the vectors that it counts.
+unsafe fn message(ep: *mut fid_ep, msg: &sys::fi_msg_rma, flags: u64, operation: Operation) -> isize {
+    // SAFETY: promised by the caller.
     unsafe {
-        let msg = &*msg;
         match Segments::several(msg.msg_iov, msg.iov_count) {
             Ok(memory) if msg.rma_iov_count == 1 => {
                 let sys::fi_rma_iov { addr: offset, key, .. } = *msg.rma_iov;
-                let (from, context, kind) = (msg.addr, msg.context, CallKind::Flags(flags));
-                read(ep, &ReadCall { from, offset, key, memory, context, kind })
+                let (peer, context, kind) = (msg.addr, msg.context, CallKind::Flags(flags));
+                remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind })
             }
             Ok(_) => size(Err(Errno(sys::FI_EINVAL))),
             Err(error) => size(Err(error)),
@@ -209,13 +383,14 @@ unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const sys::fi_msg_rma, flags
 
 pub(crate) static OPS: sys::fi_ops_rma = sys::fi_ops_rma {
     size: size_of::<sys::fi_ops_rma>(),
-    read: Some(read_one),
+    read: Some(read),
     readv: Some(readv),
     readmsg: Some(readmsg),
-    write: unsupported(),
-    writev: unsupported(),
-    writemsg: unsupported(),
-    inject: unsupported(),
+    write: Some(write),
+    writev: Some(writev),
+    writemsg: Some(writemsg),
+    inject: Some(inject),
+    // A write that tells its target something would need a completion there; MPI libraries do not ask for it.
     writedata: unsupported(),
     injectdata: unsupported(),
 };
