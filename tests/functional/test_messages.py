@@ -99,15 +99,8 @@ def test_threads(mpi: Mpi, run_checks: RunChecks) -> None:
     run_checks(mpi, "threads", 2)
 
 
-def one_sided_is_open(request: pytest.FixtureRequest, mpi: Mpi, plain: bool) -> None:
-    """docs/known-issues.md: one-sided transfers above 16 KiB between three ranks and more, on two MPIs."""
-    if mpi.name in ("mpich", "intel") and not plain:
-        request.applymarker(pytest.mark.xfail(reason="long one-sided transfers: docs/known-issues.md", strict=False))
-
-
 @pytest.mark.mpis("mpich", "intel", "debian-openmpi")
-def test_one_sided(request: pytest.FixtureRequest, mpi: Mpi, run_checks: RunChecks, plain: bool) -> None:
-    one_sided_is_open(request, mpi, plain)
+def test_one_sided(mpi: Mpi, run_checks: RunChecks) -> None:
     run_checks(mpi, "one_sided", 3)
 
 
@@ -126,8 +119,7 @@ def test_windows_are_refused_on_open_mpi_5(mpi: Mpi, run_job: RunJob, programs: 
 
 @EVERYWHERE
 @pytest.mark.parametrize("seed", [1, 2])
-def test_mixture(request: pytest.FixtureRequest, mpi: Mpi, run_checks: RunChecks, seed: int, plain: bool) -> None:
-    one_sided_is_open(request, mpi, plain)
+def test_mixture(mpi: Mpi, run_checks: RunChecks, seed: int) -> None:
     run_checks(mpi, "mixed", 3, "--seed", str(seed))
 
 
@@ -136,10 +128,7 @@ def test_mixture(request: pytest.FixtureRequest, mpi: Mpi, run_checks: RunChecks
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("n", [2, 5])
 @pytest.mark.parametrize("seed", range(10, 20))
-def test_more_mixtures(
-    request: pytest.FixtureRequest, mpi: Mpi, run_checks: RunChecks, n: int, seed: int, plain: bool
-) -> None:
-    one_sided_is_open(request, mpi, plain)
+def test_more_mixtures(mpi: Mpi, run_checks: RunChecks, n: int, seed: int) -> None:
     run_checks(mpi, "mixed", n, "--seed", str(seed), timeout=300)
 
 

@@ -12,6 +12,7 @@
 //! A write is complete when the bytes stand in the owner's memory. The owner has to be driven, as
 //! with any core provider whose progress is manual.
 
+use std::collections::VecDeque;
 use std::ffi::c_void;
 
 use gambeson_proto::endpoint::{Host, Lane, PeerId, ReceiveRequest, Received, SendRequest};
@@ -39,9 +40,9 @@ pub(crate) struct Remote {
     /// Where requests arrive.
     slots: [Vec<u8>; SLOTS],
     /// Requests that arrived: who asks, in which slot, and how many bytes.
-    asked: Vec<(PeerId, usize, usize)>,
+    asked: VecDeque<(PeerId, usize, usize)>,
     /// Larger writes whose bytes arrived.
-    landed: Vec<Bulk>,
+    landed: VecDeque<Bulk>,
     /// Keys of memory that answers were made of.
     answered: Vec<u64>,
     /// Where requests are made.
@@ -62,7 +63,7 @@ impl Remote {
     pub(crate) fn new() -> Self {
         let slots = std::array::from_fn(|_| vec![0; SLOT_LEN]);
         let scratch = vec![0; SLOT_LEN];
-        Remote { slots, asked: Vec::new(), landed: Vec::new(), answered: Vec::new(), scratch, next_id: 1 }
+        Remote { slots, asked: VecDeque::new(), landed: VecDeque::new(), answered: Vec::new(), scratch, next_id: 1 }
     }
 
     /// Whether there is something for [`Live::serve`].
@@ -82,8 +83,8 @@ impl Carrier {
     /// Something of the service lane arrived.
     pub(crate) fn remote_received(&mut self, receive: &Incoming, message: &Received) {
         match receive.role {
-            Role::Request(slot) => self.remote.asked.push((message.source, slot, message.len)),
-            Role::Landing(bulk) => self.remote.landed.push(bulk),
+            Role::Request(slot) => self.remote.asked.push_back((message.source, slot, message.len)),
+            Role::Landing(bulk) => self.remote.landed.push_back(bulk),
             Role::Initiator(operation) => self.remote_done(operation, receive, message),
             Role::Program | Role::Answer(_) | Role::Service => {}
         }
@@ -148,13 +149,14 @@ impl Live {
         for key in self.carrier.remote.answered.drain(..) {
             regions.unpin(key);
         }
-        while let Some((peer, slot, len)) = self.carrier.remote.asked.pop() {
+        // In the order of their arrival: the last of two writes to a place is what stays there.
+        while let Some((peer, slot, len)) = self.carrier.remote.asked.pop_front() {
             let mut request = std::mem::take(&mut self.carrier.remote.slots[slot]);
             self.serve_one(regions, peer, &request[..len]);
             std::mem::swap(&mut self.carrier.remote.slots[slot], &mut request);
             self.expect_request(slot);
         }
-        while let Some(Bulk { peer, id, target }) = self.carrier.remote.landed.pop() {
+        while let Some(Bulk { peer, id, target }) = self.carrier.remote.landed.pop_front() {
             if let Ok(key) = target {
                 regions.unpin(key);
             }
