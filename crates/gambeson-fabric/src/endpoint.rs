@@ -20,7 +20,7 @@ use crate::fid::{self, Errno, Outcome, alive, header, put, size, status};
 use crate::live::Live;
 use crate::mr::Regions;
 use crate::remote::Operation;
-use crate::report::say;
+use crate::report::refuse;
 use crate::sys::{self, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 use crate::unsupported::{self, unsupported};
 use crate::{av, cntr, cq, info, msg, remote, tagged, watchdog};
@@ -472,7 +472,7 @@ unsafe fn enable(ep: *mut fid_ep) -> Outcome {
     let membership = domain.membership;
     // The launcher must know of this process before a byte leaves it.
     membership.endpoint_opens().map_err(|sentence| {
-        say(sentence);
+        refuse(sentence);
         Errno(sys::FI_EACCES)
     })?;
     let live = Live::new(domain, core).inspect_err(|_| {

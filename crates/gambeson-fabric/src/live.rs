@@ -11,7 +11,7 @@ use crate::core::{self, Event, Events, UNREACHABLE, library};
 use crate::domain::Domain;
 use crate::fid::{Errno, Outcome};
 use crate::job::{COUNTERS, Membership};
-use crate::report::say;
+use crate::report::{refuse, say};
 use crate::ring::{self, Buffer, Kind, Store};
 use crate::sys::{self, fi_addr_t};
 use crate::{address, info};
@@ -33,7 +33,7 @@ impl Live {
     pub(crate) fn new(domain: &Domain, core: &core::Domain) -> Outcome<Self> {
         let membership = domain.membership;
         let refused = |what: &str, error: Errno| {
-            say(format_args!("can't open an endpoint: {what}: {}", library().describe(error.0)));
+            refuse(format_args!("can't open an endpoint: {what}: {}", library().describe(error.0)));
             error
         };
         let wants_registration = info::wants_registration(&domain.info);

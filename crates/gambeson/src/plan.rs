@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use gambeson_proto::policy::{IntraHost, Policy};
 
+use crate::fabric_info;
 use crate::failure::Failure;
 use crate::hosts::Hosts;
 use crate::launcher::command_line::{Carrier, Meaning, Said, read};
@@ -45,6 +46,8 @@ pub(crate) struct Plan {
     pub(crate) core: String,
     pub(crate) hosts: Hosts,
     pub(crate) libraries: Libraries,
+    /// The version of the libfabric that the ranks will find, where it matters.
+    libfabric: Option<(u32, u32)>,
     /// What the launcher is started with.
     pub(crate) arguments: Vec<OsString>,
     /// The program that carries the secret to other hosts, and its own arguments.
@@ -62,7 +65,15 @@ impl Plan {
         let said = read(launcher.dialect(), arguments);
         let hosts = Hosts::find(&said);
         let libraries = Libraries::find(Some(&launcher))?;
+        let libfabric = match launcher.flavour {
+            // These come with a newer one of their own.
+            Flavour::Intel | Flavour::OpenMpi { major: 5.. } | Flavour::Slurm => None,
+            Flavour::Mpich | Flavour::OpenMpi { .. } => {
+                fabric_info::of_mpi(&launcher.program).and_then(|path| fabric_info::version(&libraries, &path))
+            }
+        };
         let mut plan = Self {
+            libfabric,
             launcher,
             loaded,
             core: core(&options.core)?,
@@ -110,6 +121,7 @@ impl Plan {
             intra_host: self.policy().intra_host(),
             several_hosts: self.hosts.several(),
             core: &self.core,
+            libfabric: self.libfabric,
             providers,
         }
     }

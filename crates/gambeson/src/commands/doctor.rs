@@ -1,7 +1,6 @@
 //! `gambeson doctor -- mpiexec ...`: what was found and what would be secured, without running the job.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 use gambeson_proto::credential::{Credential, Tuning};
@@ -99,7 +98,7 @@ impl Findings {
 
     fn libfabric(&mut self, plan: &Plan) -> Result<(), Failure> {
         self.fine("provider", plan.libraries.provider.display().to_string());
-        let Some(path) = libfabric(&plan.launcher.program) else {
+        let Some(path) = fabric_info::of_mpi(&plan.launcher.program) else {
             self.note(
                 "libfabric",
                 "none was found near this mpiexec; the guard will tell whether the program's MPI has one",
@@ -228,37 +227,6 @@ fn throw_away_job(plan: &Plan) -> Result<Job, Failure> {
         tuning: Tuning::default(),
     };
     Job::create(&credential, &plan.libraries)
-}
-
-/// The libfabric that the MPI of this mpiexec is linked with, itself or by its component.
-fn libfabric(mpiexec: &Path) -> Option<PathBuf> {
-    let real = std::fs::canonicalize(mpiexec).ok()?;
-    let prefix = real.parent()?.parent()?;
-    let mut libraries = Vec::new();
-    for directory in ["lib", "lib64", "lib/release", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu"] {
-        let directory = prefix.join(directory);
-        libraries.extend(["libmpi.so.12", "libmpi.so.40", "libmpi.so"].map(|name| directory.join(name)));
-        libraries.extend(
-            ["openmpi/mca_mtl_ofi.so", "openmpi/lib/openmpi3/mca_mtl_ofi.so", "openmpi/lib/openmpi/mca_mtl_ofi.so"]
-                .map(|name| directory.join(name)),
-        );
-        libraries.push(directory.join("libfabric.so.1"));
-        libraries.push(directory.join("libfabric/libfabric.so.1"));
-    }
-    libraries.push(prefix.join("opt/mpi/libfabric/lib/libfabric.so.1"));
-    libraries.iter().filter(|library| library.is_file()).find_map(|library| fabric_of(library))
-}
-
-/// The libfabric among what a library needs, or the library itself.
-fn fabric_of(library: &Path) -> Option<PathBuf> {
-    if library.file_name()?.to_string_lossy().starts_with("libfabric") {
-        return Some(library.to_owned());
-    }
-    let listed = Command::new("ldd").arg(library).output().ok()?;
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let line = listed.lines().find(|line| line.trim_start().starts_with("libfabric"))?;
-    let path = line.split("=>").nth(1)?.split_whitespace().next()?;
-    Some(PathBuf::from(path))
 }
 
 const LIBFABRIC_MIN: (u32, u32) = (1, 17);

@@ -123,7 +123,7 @@ fn run(plan: &Plan, tuning: Tuning) -> Result<Outcome, Failure> {
     prepare(plan, &job, &variables)?;
     let environment = environment(plan, &job, &variables)?;
     let start = Start { program: &plan.launcher.program, arguments: &plan.arguments, environment: &environment };
-    let status = supervise::run(&start, || !Reports::read(job.directory(), job.keys()).refusals.is_empty())?;
+    let status = supervise::run(&start, || reports::alarming(job.directory()))?;
     wait_for_agents(&job);
     let reports = Reports::read(job.directory(), job.keys());
     // A job that ended well may have left servers running on purpose.

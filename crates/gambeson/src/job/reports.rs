@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use gambeson_proto::key_schedule::JobKeys;
-use gambeson_proto::ledger::{PAGE_LEN, PageError, Report, State};
+use gambeson_proto::ledger::{PAGE_LEN, PageError, Report, STATE_OFFSET, State};
 
 /// Everything the ranks said.
 #[derive(Debug, Default)]
@@ -28,6 +28,21 @@ pub(crate) struct Refusal {
     pub(crate) who: String,
     /// Cause and remedy.
     pub(crate) sentence: String,
+}
+
+/// Whether a rank says that it must not run. A glance, taken often: nothing is verified.
+pub(crate) fn alarming(directory: &Path) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("refused-") || (name.starts_with("rank-") && says_failed(&directory.join(&*name)))
+    })
+}
+
+fn says_failed(path: &Path) -> bool {
+    let mut head = [0; STATE_OFFSET + 8];
+    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head[STATE_OFFSET..] == (State::Failed as u64).to_le_bytes()
 }
 
 impl Reports {

@@ -21,7 +21,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 };
 
 fn variables(request: &Request<'_>) -> Vec<Variable> {
-    let mut variables = libfabric_variables(request, "gambeson");
+    let mut variables = libfabric_variables(request);
     match request.intra_host {
         // Who asks for libfabric alone asks for more than the policy does.
         IntraHost::Mpi => variables.push(Variable::new("I_MPI_FABRICS", "shm:ofi").or(|value| value == "ofi")),

@@ -44,6 +44,8 @@ pub(crate) struct Request<'r> {
     pub(crate) several_hosts: bool,
     /// The provider that carries the sealed records.
     pub(crate) core: &'r str,
+    /// The libfabric that the ranks will find, where it matters and is known.
+    pub(crate) libfabric: Option<(u32, u32)>,
     /// The directory with the provider, which FI_PROVIDER_PATH will name.
     pub(crate) providers: &'r Path,
 }
@@ -118,8 +120,17 @@ impl Variable {
     }
 }
 
-/// What libfabric needs under every MPI; `providers` are those it may show.
-fn libfabric_variables(request: &Request<'_>, providers: &str) -> Vec<Variable> {
+/// What libfabric needs under every MPI.
+fn libfabric_variables(request: &Request<'_>) -> Vec<Variable> {
+    let providers = match request.libfabric {
+        // Before libfabric 1.18 tcp needs another provider on top of it, which finds it only when
+        // FI_PROVIDER shows both.
+        Some(version) if version < (1, 18) => {
+            let layers = if request.core.contains("ofi_rxm") { "" } else { ",ofi_rxm" };
+            format!("gambeson,{}{layers}", request.core.replace(';', ","))
+        }
+        _ => "gambeson".to_owned(),
+    };
     vec![
         Variable::new("FI_PROVIDER", providers),
         Variable::new("FI_PROVIDER_PATH", request.providers.display().to_string()),

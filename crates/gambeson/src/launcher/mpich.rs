@@ -18,7 +18,7 @@ pub(super) const DIALECT: Dialect = Dialect {
 };
 
 fn variables(request: &Request<'_>) -> Vec<Variable> {
-    let mut variables = libfabric_variables(request, "gambeson");
+    let mut variables = libfabric_variables(request);
     variables.push(Variable::new("MPIR_CVAR_CH4_NETMOD", "ofi"));
     variables.push(match request.intra_host {
         // Who turns shared memory off asks for more than the policy does.

@@ -34,10 +34,7 @@ pub(super) const DIALECT_5: Dialect = Dialect {
 };
 
 fn variables_4(request: &Request<'_>) -> Vec<Variable> {
-    // Before libfabric 1.18 tcp needs another provider on top of it, which finds it only when
-    // FI_PROVIDER shows both. What Open MPI may use is then said by mtl_ofi_provider_include.
-    let providers = format!("gambeson,{},ofi_rxm", request.core.replace(';', ","));
-    let mut variables = common(request, &providers);
+    let mut variables = common(request);
     variables.push(Variable::new("OMPI_MCA_btl", "self,vader").or(|list| only(list, &["self", "vader", "sm"])));
     variables.push(if within_memory(request) {
         Variable::new("OMPI_MCA_osc", "rdma,sm,pt2pt").or(|list| only(list, &["rdma", "sm", "pt2pt"]))
@@ -48,14 +45,14 @@ fn variables_4(request: &Request<'_>) -> Vec<Variable> {
 }
 
 fn variables_5(request: &Request<'_>) -> Vec<Variable> {
-    let mut variables = common(request, "gambeson");
+    let mut variables = common(request);
     variables.push(Variable::new("OMPI_MCA_btl", "self,sm").or(|list| only(list, &["self", "sm", "vader"])));
     variables.push(Variable::new("OMPI_MCA_osc", "rdma,sm").or(|list| only(list, &["rdma", "sm"])));
     variables
 }
 
-fn common(request: &Request<'_>, providers: &str) -> Vec<Variable> {
-    let mut variables = libfabric_variables(request, providers);
+fn common(request: &Request<'_>) -> Vec<Variable> {
+    let mut variables = libfabric_variables(request);
     variables.push(Variable::new("OMPI_MCA_pml", "cm"));
     variables.push(Variable::new("OMPI_MCA_mtl", "ofi"));
     variables.push(Variable::new("OMPI_MCA_mtl_ofi_provider_include", "gambeson"));
@@ -126,6 +123,10 @@ fn meaning(option: &str, values: &[String]) -> Vec<Meaning> {
     match (option, values) {
         (_, [name, program]) if AGENTS.contains(&name.as_str()) => {
             vec![Meaning::Carrier(Carrier::Program(program.clone()))]
+        }
+        (_, [name, value]) if name == "plm" => {
+            let by_ssh = ["ssh", "rsh"].contains(&value.as_str());
+            vec![Meaning::Carrier(if by_ssh { Carrier::Ssh } else { Carrier::Foreign })]
         }
         ("mca" | "gmca" | "omca" | "gomca", [name, value]) => {
             vec![Meaning::Sets { variable: format!("OMPI_MCA_{name}"), value: value.clone() }]

@@ -136,7 +136,13 @@ impl Starter {
     }
 
     fn sealed(&self, several_hosts: bool) -> Request<'_> {
-        Request { intra_host: IntraHost::Sealed, several_hosts, core: &self.core, providers: Path::new("") }
+        Request {
+            intra_host: IntraHost::Sealed,
+            several_hosts,
+            core: &self.core,
+            libfabric: None,
+            providers: Path::new(""),
+        }
     }
 }
 
