@@ -132,6 +132,8 @@ impl Membership {
             word.store(value.to_le(), Ordering::Relaxed);
             *before = now;
         }
+        #[cfg(feature = "nonce-oracle")]
+        crate::nonce_log::flush();
     }
 
     fn register(&self) -> Result<Page, String> {
@@ -176,6 +178,8 @@ fn join() -> Result<Membership, String> {
     let refused = |why: String| format!("the job's credential {} can't be used: {why}; {remedy}", path.display());
     let bytes = read_credential(&path).map_err(refused)?;
     let credential = Credential::decode(&bytes).map_err(|error| refused(error.to_string()))?;
+    #[cfg(feature = "nonce-oracle")]
+    crate::nonce_log::open()?;
     let config = config(&credential);
     let job = Job::from(credential);
     let host_name = host_name();

@@ -33,6 +33,8 @@ mod job;
 mod live;
 mod mr;
 mod msg;
+#[cfg(feature = "nonce-oracle")]
+mod nonce_log;
 mod order;
 mod remote;
 mod report;

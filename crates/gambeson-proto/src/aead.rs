@@ -41,6 +41,8 @@ pub struct Unauthentic;
 pub struct Context {
     state: EVP_AEAD_CTX,
     iv: [u8; IV_LEN],
+    #[cfg(feature = "nonce-oracle")]
+    fingerprint: [u8; 16],
 }
 
 // SAFETY: the state is plain data and belongs to no thread; its pointers go to statics.
@@ -56,6 +58,8 @@ impl Context {
         // of which all zero is a value, the one that EVP_AEAD_CTX_zero writes.
         state: unsafe { zeroed() },
         iv: [0; IV_LEN],
+        #[cfg(feature = "nonce-oracle")]
+        fingerprint: [0; 16],
     };
 
     /// Expands a key of [`Suite::key_len`] bytes.
@@ -76,6 +80,10 @@ impl Context {
         };
         assert_eq!(done, 1, "AES-GCM accepts a key of its length");
         self.iv = iv;
+        #[cfg(feature = "nonce-oracle")]
+        {
+            self.fingerprint = crate::nonce_oracle::fingerprint(key);
+        }
     }
 
     /// Whether there is no context here.
@@ -154,6 +162,8 @@ impl Context {
     unsafe fn seal_raw(&self, sequence: u64, ad: &[u8], plain: *const u8, sealed: *mut u8, len: usize) -> Tag {
         self.assert_present();
         let nonce = self.nonce(sequence);
+        #[cfg(feature = "nonce-oracle")]
+        crate::nonce_oracle::used(&self.fingerprint, &nonce, sequence);
         let mut tag = [0; TAG_LEN];
         let mut tag_len = 0;
         // SAFETY: the caller vouches for `plain` and `sealed`; all else are live slices of ours.
@@ -252,6 +262,7 @@ mod tests {
 
     #[test]
     fn a_context_is_small_and_no_context_is_all_zero() {
+        #[cfg(not(feature = "nonce-oracle"))]
         assert_eq!(size_of::<Context>(), 600);
         let mut context = context(Suite::Aes256Gcm);
         assert!(!context.is_none());

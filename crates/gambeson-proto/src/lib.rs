@@ -20,6 +20,8 @@ pub mod key_cache;
 pub mod key_schedule;
 pub mod ledger;
 pub mod matching;
+#[cfg(feature = "nonce-oracle")]
+pub mod nonce_oracle;
 pub mod policy;
 mod primitives;
 pub mod record;

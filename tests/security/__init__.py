@@ -1,0 +1,1 @@
+"""What the project claims of its cryptography, shown on real jobs."""
