@@ -122,7 +122,8 @@ fn world(mode: u8) -> World {
     let keys = JobKeys { policy_hash: policy.hash(), ..keys() };
     let job = Arc::new(Job { admission: keys.admission_key(), keys, policy, partitions: Vec::new() });
     let config = Config {
-        first_payload: 1024,
+        single_max: 1024,
+        request_payload: 512,
         record_payload: 6000,
         eager_max: 8192,
         peer_credit: 32 << 10,

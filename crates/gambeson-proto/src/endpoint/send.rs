@@ -98,7 +98,7 @@ impl<H: Host> Endpoint<H> {
         }
         let peer = &mut self.peers[request.peer.0 as usize];
         let cost = MESSAGE_COST + request.len;
-        if request.len > self.config.first_payload || request.delivery || peer.credit < cost || !peer.is_clear() {
+        if request.len > self.config.single_max || request.delivery || peer.credit < cost || !peer.is_clear() {
             return false;
         }
         let envelope = first_envelope(request, 0, 0);
@@ -266,7 +266,11 @@ fn begin<H: Host>(
         wire.counters.credits_stalled += 1;
         return Err(Advance::NoCredit);
     };
-    let first = size.min(config.first_payload).min(room);
+    let first = match size {
+        _ if !unasked => size.min(config.request_payload).min(room),
+        _ if size <= config.single_max => size,
+        _ => (size / 2).min(config.record_payload),
+    };
     let cost = MESSAGE_COST + if unasked { size } else { first };
     let flags = if unasked { 0 } else { message::GRANT };
     let envelope = first_envelope(&outgoing.request, flags, key.data().as_ffi());

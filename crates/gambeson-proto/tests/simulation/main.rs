@@ -49,7 +49,8 @@ fn job(policy: &str, secret: u8) -> Arc<Job> {
 
 fn small_config(random: &mut Random) -> Config {
     Config {
-        first_payload: 1 << (9 + random.below(6)),
+        single_max: 1 << (9 + random.below(6)),
+        request_payload: 1 << (9 + random.below(6)),
         record_payload: 1 << (10 + random.below(5)),
         eager_max: 1 << (10 + random.below(7)),
         peer_credit: 256 << 10,
@@ -332,7 +333,9 @@ fn garbage_and_replays_alone_do_not_end_the_job() {
 #[test]
 fn a_deleted_last_record_is_noticed_within_the_gap_time_out() {
     for_seeds(20, |seed| {
-        let config = Config { gap_timeout_ns: 1_000_000_000, ..small_config(&mut Random(seed)) };
+        // With epochs of one record, what follows the lost one is two epochs ahead and no gap but silence.
+        let epoch_limits = EpochLimits::default();
+        let config = Config { epoch_limits, ..small_config(&mut Random(seed)) };
         let mut network = Network::new(seed, 2, &config, &job("", 1), 0, false);
         network.tick(1);
         let node = &mut network.nodes[0];
