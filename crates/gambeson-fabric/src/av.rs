@@ -143,28 +143,20 @@ pub(crate) unsafe extern "C" fn open(
 /// `fid` is null or an open object.
 pub(crate) unsafe fn is_ours(fid: *const sys::fid) -> bool {
     // SAFETY: promised by the caller.
-    unsafe { fid.as_ref() }.is_some_and(|fid| std::ptr::eq(fid.ops, &FID_OPS))
+    unsafe { fid::has_table(fid, &FID_OPS) }
 }
 
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    status((|| {
-        if alive().is_err() {
-            return Ok(());
-        }
-        let av: *mut fid_av = fid.cast();
-        // SAFETY: a vector of ours.
-        unsafe {
-            enter(av, |state, index| {
-                if !state.vectors[index].endpoints.is_empty() {
-                    return Err(Errno(sys::FI_EBUSY));
-                }
-                state.vectors.remove(index);
-                Ok(())
-            })?;
-            Member::free(av);
-        }
-        Ok(())
-    })())
+    // SAFETY: a vector of ours.
+    unsafe {
+        domain::close_member::<fid_av>(fid, |state, index| {
+            if !state.vectors[index].endpoints.is_empty() {
+                return Err(Errno(sys::FI_EBUSY));
+            }
+            state.vectors.remove(index);
+            Ok(())
+        })
+    }
 }
 
 /// Returns how many were inserted.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use gambeson_proto::endpoint::{Alert, Busy, Host, Lane, PeerId, Received, Violation};
 
 use crate::core::{self, Info, UNREACHABLE};
-use crate::fid::Errno;
+use crate::fid::{Errno, size};
 use crate::info;
 use crate::order::Order;
 use crate::remote::{Bulk, Operation, Remote};
@@ -377,6 +377,18 @@ impl Segments {
         Ok(memory)
     }
 
+    /// The pieces of a message. A peek and a discard have none, whatever their vectors say.
+    ///
+    /// # Safety
+    /// As for [`Segments::several`].
+    pub(crate) unsafe fn of_message(iov: *const iovec, count: usize, flags: u64) -> Result<Self, Errno> {
+        if flags & (sys::FI_PEEK | sys::FI_DISCARD) != 0 {
+            return Ok(Segments::NOTHING);
+        }
+        // SAFETY: promised by the caller.
+        unsafe { Segments::several(iov, count) }
+    }
+
     pub(crate) fn total(&self) -> usize {
         self.total
     }
@@ -415,6 +427,14 @@ impl Segments {
             done += part;
             offset = 0;
         }
+    }
+}
+
+/// Does the work of an entry point on the memory it was given, if that is acceptable.
+pub(crate) fn with_memory(memory: Result<Segments, Errno>, work: impl FnOnce(Segments) -> isize) -> isize {
+    match memory {
+        Ok(memory) => work(memory),
+        Err(error) => size(Err(error)),
     }
 }
 

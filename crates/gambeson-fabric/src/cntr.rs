@@ -74,28 +74,20 @@ pub(crate) unsafe extern "C" fn open(
 /// `fid` is null or an open object.
 pub(crate) unsafe fn is_ours(fid: *const sys::fid) -> bool {
     // SAFETY: promised by the caller.
-    unsafe { fid.as_ref() }.is_some_and(|fid| std::ptr::eq(fid.ops, &FID_OPS))
+    unsafe { fid::has_table(fid, &FID_OPS) }
 }
 
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    status((|| {
-        if alive().is_err() {
-            return Ok(());
-        }
-        let cntr: *mut fid_cntr = fid.cast();
-        // SAFETY: a counter of ours.
-        unsafe {
-            enter(cntr, |state, index| {
-                if !state.counters[index].endpoints.is_empty() {
-                    return Err(Errno(sys::FI_EBUSY));
-                }
-                state.counters.remove(index);
-                Ok(())
-            })?;
-            Member::free(cntr);
-        }
-        Ok(())
-    })())
+    // SAFETY: a counter of ours.
+    unsafe {
+        domain::close_member::<fid_cntr>(fid, |state, index| {
+            if !state.counters[index].endpoints.is_empty() {
+                return Err(Errno(sys::FI_EBUSY));
+            }
+            state.counters.remove(index);
+            Ok(())
+        })
+    }
 }
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {

@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn open(
 /// `fid` is null or an open object.
 pub(crate) unsafe fn is_ours(fid: *const sys::fid) -> bool {
     // SAFETY: promised by the caller.
-    unsafe { fid.as_ref() }.is_some_and(|fid| std::ptr::eq(fid.ops, &FID_OPS))
+    unsafe { fid::has_table(fid, &FID_OPS) }
 }
 
 /// Whether a queue has something to read after its endpoints were driven.
@@ -169,24 +169,16 @@ pub(crate) unsafe fn has_entries(cq: *mut fid_cq) -> Outcome<bool> {
 }
 
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    status((|| {
-        if alive().is_err() {
-            return Ok(());
-        }
-        let cq: *mut fid_cq = fid.cast();
-        // SAFETY: a queue of ours.
-        unsafe {
-            enter(cq, |state, index| {
-                if !state.queues[index].endpoints.is_empty() {
-                    return Err(Errno(sys::FI_EBUSY));
-                }
-                state.queues.remove(index);
-                Ok(())
-            })?;
-            Member::free(cq);
-        }
-        Ok(())
-    })())
+    // SAFETY: a queue of ours.
+    unsafe {
+        domain::close_member::<fid_cq>(fid, |state, index| {
+            if !state.queues[index].endpoints.is_empty() {
+                return Err(Errno(sys::FI_EBUSY));
+            }
+            state.queues.remove(index);
+            Ok(())
+        })
+    }
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, entries: *mut c_void, count: usize) -> isize {

@@ -127,6 +127,26 @@ pub(crate) unsafe fn enter<F, R>(fid: *mut F, work: impl FnOnce(&mut State, usiz
     work(&mut member.domain.lock(), member.index)
 }
 
+/// Closes a C object: `remove` takes the thing behind it out of its domain, or says why it stays.
+///
+/// # Safety
+/// As for [`enter`]; when this returns 0 nobody uses the object any more.
+pub(crate) unsafe fn close_member<F>(fid: *mut sys::fid, remove: impl FnOnce(&mut State, usize) -> Outcome) -> c_int {
+    // What a forked child holds is gone already.
+    if alive().is_err() {
+        return 0;
+    }
+    let object: *mut F = fid.cast();
+    // SAFETY: promised by the caller.
+    unsafe {
+        let removed = enter(object, remove);
+        if removed.is_ok() {
+            Member::free(object);
+        }
+        status(removed)
+    }
+}
+
 /// As [`enter`], but refuses with FI_EAGAIN when another thread is inside, which then does the work.
 ///
 /// # Safety

@@ -23,7 +23,7 @@ use crate::remote::Operation;
 use crate::report::refuse;
 use crate::sys::{self, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 use crate::unsupported::{self, unsupported};
-use crate::{av, cntr, cq, info, msg, remote, tagged, watchdog};
+use crate::{av, cntr, cq, info, msg, rma, tagged, watchdog};
 
 /// An endpoint, from fi_endpoint to fi_close.
 pub(crate) struct Endpoint {
@@ -119,7 +119,7 @@ pub(crate) fn open(domain: &Arc<Domain>, info: &fi_info, context: *mut c_void) -
         ops: fid::ptr(&OPS),
         cm: fid::ptr(&CM_OPS),
         msg: fid::ptr(&msg::OPS),
-        rma: fid::ptr(&remote::OPS),
+        rma: fid::ptr(&rma::OPS),
         tagged: fid::ptr(&tagged::OPS),
         atomic: fid::ptr(&unsupported::ATOMIC),
         collective: fid::ptr(&unsupported::COLLECTIVE),

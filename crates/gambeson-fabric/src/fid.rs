@@ -85,6 +85,15 @@ pub(crate) fn ptr<T>(table: &'static T) -> *mut T {
     (table as *const T).cast_mut()
 }
 
+/// Whether an object has this table, and hence is of that kind and this provider's.
+///
+/// # Safety
+/// `fid` is null or an open object.
+pub(crate) unsafe fn has_table(fid: *const sys::fid, table: &'static sys::fi_ops) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { fid.as_ref() }.is_some_and(|fid| std::ptr::eq(fid.ops, table))
+}
+
 /// An out-parameter of an entry point.
 ///
 /// # Safety

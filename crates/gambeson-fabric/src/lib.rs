@@ -39,6 +39,7 @@ mod order;
 mod remote;
 mod report;
 mod ring;
+mod rma;
 mod secret_pages;
 #[allow(missing_docs, non_camel_case_types, dead_code, unreachable_pub, clippy::all)]
 #[rustfmt::skip]

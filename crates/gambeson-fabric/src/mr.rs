@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
-use crate::domain::{self, Member, enter};
+use crate::domain::{self, Member};
 use crate::fid::{Errno, Outcome, alive, header, put, status};
 use crate::sys::{self, fid_mr, iovec};
 use crate::unsupported::unsupported;
@@ -92,25 +92,17 @@ unsafe fn register(domain: *mut sys::fid, request: Request, mr: *mut *mut fid_mr
 }
 
 unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
-    status((|| {
-        if alive().is_err() {
-            return Ok(());
-        }
-        let mr: *mut fid_mr = fid.cast();
-        // SAFETY: a region of ours.
-        unsafe {
-            enter(mr, |state, key| {
-                let key = key as u64;
-                if state.regions.0.get(&key).is_some_and(|region| region.pins > 0) {
-                    return Err(Errno(sys::FI_EBUSY));
-                }
-                state.regions.0.remove(&key);
-                Ok(())
-            })?;
-            Member::free(mr);
-        }
-        Ok(())
-    })())
+    // SAFETY: a region of ours.
+    unsafe {
+        domain::close_member::<fid_mr>(fid, |state, key| {
+            let key = key as u64;
+            if state.regions.0.get(&key).is_some_and(|region| region.pins > 0) {
+                return Err(Errno(sys::FI_EBUSY));
+            }
+            state.regions.0.remove(&key);
+            Ok(())
+        })
+    }
 }
 
 unsafe extern "C" fn reg(

@@ -13,19 +13,17 @@
 //! with any core provider whose progress is manual.
 
 use std::collections::VecDeque;
-use std::ffi::c_void;
 
 use gambeson_proto::endpoint::{Host, Lane, PeerId, ReceiveRequest, Received, SendRequest};
 
 use crate::carrier::{Carrier, Completion, Incoming, Outgoing, Role, Segments};
 use crate::core::UNREACHABLE;
-use crate::endpoint::{CallKind, RemoteCall, remote};
-use crate::fid::{Errno, Outcome, size};
+use crate::endpoint::RemoteCall;
+use crate::fid::{Errno, Outcome};
 use crate::info;
 use crate::live::Live;
 use crate::mr::{Access, Regions};
-use crate::sys::{self, fi_addr_t, fid_ep, iovec};
-use crate::unsupported::unsupported;
+use crate::sys;
 
 /// What is asked of a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,9 +144,6 @@ impl Live {
 
     /// Does what peers ask of the domain's registered memory.
     pub(crate) fn serve(&mut self, regions: &mut Regions) {
-        for key in self.carrier.remote.answered.drain(..) {
-            regions.unpin(key);
-        }
         // In the order of their arrival: the last of two writes to a place is what stays there.
         while let Some((peer, slot, len)) = self.carrier.remote.asked.pop_front() {
             let mut request = std::mem::take(&mut self.carrier.remote.slots[slot]);
@@ -161,6 +156,10 @@ impl Live {
                 regions.unpin(key);
             }
             self.answer(peer, id, NOTHING, Role::Service, target.err());
+        }
+        // Last, so that memory whose bytes are out can be closed right away.
+        for key in self.carrier.remote.answered.drain(..) {
+            regions.unpin(key);
         }
     }
 
@@ -259,140 +258,9 @@ const NOTHING: Segments = Segments::NOTHING;
 const SLOTS: usize = 16;
 const HEADER_LEN: usize = 40;
 /// Writes up to this size, in bytes, go with their request; all that can be injected do.
-const INLINE: usize = info::INJECT_MAX;
+pub(crate) const INLINE: usize = info::INJECT_MAX;
 const SLOT_LEN: usize = HEADER_LEN + INLINE;
 /// The tag of requests; ids never get there.
 const REQUEST: u64 = u64::MAX;
 /// Tells the bytes of a write of the peer's from the answer to an operation of ours.
 const BULK: u64 = 1 << 63;
-
-unsafe extern "C" fn read(
-    ep: *mut fid_ep,
-    buffer: *mut c_void,
-    len: usize,
-    _: *mut c_void,
-    peer: fi_addr_t,
-    offset: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let (operation, kind, memory) = (Operation::Read, CallKind::Plain, Segments::one(buffer, len));
-    // SAFETY: an endpoint of ours.
-    unsafe { remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }) }
-}
-
-unsafe extern "C" fn write(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    len: usize,
-    _: *mut c_void,
-    peer: fi_addr_t,
-    offset: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let (operation, kind, memory) = (Operation::Write, CallKind::Plain, Segments::one(buffer.cast_mut(), len));
-    // SAFETY: an endpoint of ours.
-    unsafe { remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }) }
-}
-
-unsafe extern "C" fn inject(
-    ep: *mut fid_ep,
-    buffer: *const c_void,
-    len: usize,
-    peer: fi_addr_t,
-    offset: u64,
-    key: u64,
-) -> isize {
-    if len > INLINE {
-        return size(Err(Errno(sys::FI_EMSGSIZE)));
-    }
-    let (operation, kind, memory) = (Operation::Write, CallKind::Inject, Segments::one(buffer.cast_mut(), len));
-    let context = std::ptr::null_mut();
-    // SAFETY: an endpoint of ours.
-    unsafe { remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }) }
-}
-
-unsafe extern "C" fn readv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    peer: fi_addr_t,
-    offset: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let (operation, kind) = (Operation::Read, CallKind::Plain);
-    // SAFETY: an endpoint of ours, and `count` vectors.
-    unsafe {
-        match Segments::several(iov, count) {
-            Ok(memory) => remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }),
-            Err(error) => size(Err(error)),
-        }
-    }
-}
-
-unsafe extern "C" fn writev(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    peer: fi_addr_t,
-    offset: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    let (operation, kind) = (Operation::Write, CallKind::Plain);
-    // SAFETY: an endpoint of ours, and `count` vectors.
-    unsafe {
-        match Segments::several(iov, count) {
-            Ok(memory) => remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind }),
-            Err(error) => size(Err(error)),
-        }
-    }
-}
-
-unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const sys::fi_msg_rma, flags: u64) -> isize {
-    // SAFETY: an endpoint of ours, and the program's message.
-    unsafe { message(ep, &*msg, flags, Operation::Read) }
-}
-
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const sys::fi_msg_rma, flags: u64) -> isize {
-    if flags & sys::FI_REMOTE_CQ_DATA != 0 {
-        return -(sys::FI_ENOSYS as isize);
-    }
-    // SAFETY: an endpoint of ours, and the program's message.
-    unsafe { message(ep, &*msg, flags, Operation::Write) }
-}
-
-/// # Safety
-/// `ep` is an open endpoint of ours, and the message has the vectors that it counts.
-unsafe fn message(ep: *mut fid_ep, msg: &sys::fi_msg_rma, flags: u64, operation: Operation) -> isize {
-    // SAFETY: promised by the caller.
-    unsafe {
-        match Segments::several(msg.msg_iov, msg.iov_count) {
-            Ok(memory) if msg.rma_iov_count == 1 => {
-                let sys::fi_rma_iov { addr: offset, key, .. } = *msg.rma_iov;
-                let (peer, context, kind) = (msg.addr, msg.context, CallKind::Flags(flags));
-                remote(ep, &RemoteCall { operation, peer, offset, key, memory, context, kind })
-            }
-            Ok(_) => size(Err(Errno(sys::FI_EINVAL))),
-            Err(error) => size(Err(error)),
-        }
-    }
-}
-
-pub(crate) static OPS: sys::fi_ops_rma = sys::fi_ops_rma {
-    size: size_of::<sys::fi_ops_rma>(),
-    read: Some(read),
-    readv: Some(readv),
-    readmsg: Some(readmsg),
-    write: Some(write),
-    writev: Some(writev),
-    writemsg: Some(writemsg),
-    inject: Some(inject),
-    // A write that tells its target something would need a completion there; MPI libraries do not ask for it.
-    writedata: unsupported(),
-    injectdata: unsupported(),
-};

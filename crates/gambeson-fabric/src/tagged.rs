@@ -4,9 +4,8 @@ use std::ffi::c_void;
 
 use gambeson_proto::endpoint::Lane;
 
-use crate::carrier::Segments;
+use crate::carrier::{Segments, with_memory};
 use crate::endpoint::{CallKind, ReceiveCall, SendCall, receive, send};
-use crate::fid::{Errno, Outcome, size};
 use crate::sys::{self, fi_addr_t, fi_msg_tagged, fid_ep, iovec};
 
 unsafe extern "C" fn recv(
@@ -36,7 +35,7 @@ unsafe extern "C" fn recvv(
 ) -> isize {
     // SAFETY: an endpoint of ours, and `count` vectors.
     unsafe {
-        with(Segments::several(iov, count), |memory| {
+        with_memory(Segments::several(iov, count), |memory| {
             receive(ep, ReceiveCall { lane: LANE, from, tag, ignore, memory, context, kind: CallKind::Plain })
         })
     }
@@ -46,7 +45,7 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
     // SAFETY: an endpoint of ours, and a message with `iov_count` vectors.
     unsafe {
         let msg = &*msg;
-        with(memory_of(msg, flags), |memory| {
+        with_memory(Segments::of_message(msg.msg_iov, msg.iov_count, flags), |memory| {
             let (from, context, kind) = (msg.addr, msg.context, CallKind::Flags(flags));
             receive(ep, ReceiveCall { lane: LANE, from, tag: msg.tag, ignore: msg.ignore, memory, context, kind })
         })
@@ -78,7 +77,7 @@ unsafe extern "C" fn sendv(
 ) -> isize {
     // SAFETY: an endpoint of ours, and `count` vectors.
     unsafe {
-        with(Segments::several(iov, count), |memory| {
+        with_memory(Segments::several(iov, count), |memory| {
             send(ep, SendCall { lane: LANE, to, tag, data: None, memory, context, kind: CallKind::Plain })
         })
     }
@@ -88,7 +87,7 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: 
     // SAFETY: an endpoint of ours, and a message with `iov_count` vectors.
     unsafe {
         let msg = &*msg;
-        with(memory_of(msg, flags), |memory| {
+        with_memory(Segments::of_message(msg.msg_iov, msg.iov_count, flags), |memory| {
             let data = (flags & sys::FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
             let (to, context, kind) = (msg.addr, msg.context, CallKind::Flags(flags));
             send(ep, SendCall { lane: LANE, to, tag: msg.tag, data, memory, context, kind })
@@ -128,25 +127,6 @@ unsafe extern "C" fn injectdata(
     let (memory, data, context) = (Segments::one(buffer.cast_mut(), len), Some(data), std::ptr::null_mut());
     // SAFETY: an endpoint of ours.
     unsafe { send(ep, SendCall { lane: LANE, to, tag, data, memory, context, kind: CallKind::Inject }) }
-}
-
-/// The memory of a message. A peek and a discard have none, whatever their vectors say.
-///
-/// # Safety
-/// The message has `iov_count` vectors.
-unsafe fn memory_of(msg: &fi_msg_tagged, flags: u64) -> Outcome<Segments> {
-    if flags & (sys::FI_PEEK | sys::FI_DISCARD) != 0 {
-        return Ok(Segments::one(std::ptr::null_mut(), 0));
-    }
-    // SAFETY: promised by the caller.
-    unsafe { Segments::several(msg.msg_iov, msg.iov_count) }
-}
-
-fn with(memory: Outcome<Segments>, work: impl FnOnce(Segments) -> isize) -> isize {
-    match memory {
-        Ok(memory) => work(memory),
-        Err(Errno(error)) => size(Err(Errno(error))),
-    }
 }
 
 const LANE: Lane = Lane::Tagged;
