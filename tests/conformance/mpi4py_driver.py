@@ -7,6 +7,7 @@ The suite's own output mixes the ranks' lines; a hang would hide who was where. 
 
 import pathlib
 import sys
+import tempfile
 import unittest
 
 
@@ -53,6 +54,9 @@ if __name__ == "__main__":
     tests = sys.argv[1]
     sys.dont_write_bytecode = True
     sys.path.insert(0, tests)
+    if pathlib.Path("/dev/shm").is_dir():
+        # The tests of MPI's files wait for the disk most of their time.
+        tempfile.tempdir = "/dev/shm"
     import main  # the suite's, not ours
 
     main.main(

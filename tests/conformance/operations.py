@@ -1,8 +1,11 @@
 """The operations of IMB-MPI1, -P2P, -NBC, -RMA and -MT in fixed loops, each result checked, on any MPI.
 
-Prints `begin NAME`, then `ok NAME`. The argument names operations to leave out, separated by commas.
+    python operations.py OUT [operations to leave out, separated by commas]
+
+Rank 0 writes `begin NAME`, then `end NAME`, to OUT/rank-0.
 """
 
+import pathlib
 import sys
 import threading
 import traceback
@@ -586,18 +589,19 @@ def BarrierMT():
     threaded(lambda comm, _size, _seed: comm.Barrier())
 
 
-left_out = sys.argv[1].split(",") if len(sys.argv) > 1 else []
+left_out = sys.argv[2].split(",") if len(sys.argv) > 2 else []
+progress = (pathlib.Path(sys.argv[1]) / "rank-0").open("w", buffering=1) if rank == 0 else None
 for function in operations:
     if function.__name__ in left_out:
         continue
     world.Barrier()
-    if rank == 0:
-        print("begin", function.__name__, flush=True)
+    if progress:
+        progress.write(f"begin {function.__name__}\n")
     try:
         function()
     except BaseException:
         print(f"{function.__name__} on rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         world.Abort(1)
     world.Barrier()
-    if rank == 0:
-        print("ok", function.__name__, flush=True)
+    if progress:
+        progress.write(f"end {function.__name__}\n")

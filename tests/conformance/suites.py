@@ -1,7 +1,8 @@
 """The foreign test suites: how each runs on one MPI, plain or sealed, and the outcome of each of its tests by name.
 
 An outcome is `ok`, `skipped`, `failed`, `error`, `hang` (no progress for a while), `died` (the job ended under it) or
-`refused` (Gambeson stopped the job on purpose).
+`refused` (Gambeson stopped the job on purpose). A test that hangs or dies is left out and the rest run again, so that
+one of them does not hide what comes after it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from harness.mpis import ROOT, Mpi, venv
 
 HERE = Path(__file__).resolve().parent
 MPI4PY = "mpi4py-4.1.2"
-STALL_S = 30.0
+STALL_S = {True: 25.0, False: 40.0}
+"""Time without progress that counts as a hang: plain, and sealed, where `gap_timeout` (30 s) may explain it first."""
+ATTEMPTS = 24
 
 Outcomes = dict[str, str]
 SEVERITY = ["ok", "skipped", "failed", "error", "died", "hang"]
@@ -37,10 +40,16 @@ class Result:
     outcomes: Outcomes = field(default_factory=dict)
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
+    version: str = ""
+    """Of the suite, where it prints one."""
 
     @property
     def key(self) -> str:
         return f"{self.suite} {self.mpi} {self.ranks}"
+
+    def note(self, name: str, outcome: str, job: Job) -> None:
+        status = "" if job.timed_out else f" with status {job.status}"
+        self.notes.append(f"{self.key}: {name}: {outcome}{status}: {last_words(job)}")
 
     def names(self, *outcomes: str) -> list[str]:
         return sorted(name for name, outcome in self.outcomes.items() if outcome in outcomes)
@@ -107,43 +116,41 @@ def merge(folder: Path) -> tuple[Outcomes, list[str]]:
     return outcomes, open_tests
 
 
-def run_mpi4py(runner: Runner, mpi: Mpi, ranks: int, modules: Iterable[str], exclude: Iterable[str] = ()) -> Result:
-    """One job per module. A test that hangs or kills the job is recorded, left out, and its module run again.
-
-    `exclude` names tests that hang by themselves; they count as `hang` without the wait.
-    """
+def run_mpi4py(runner: Runner, mpi: Mpi, ranks: int, modules: Iterable[str], known: Outcomes | None = None) -> Result:
+    """One job per module. `known` names tests that hang or kill the job by themselves: they are left out at once."""
     result = Result("mpi4py", mpi.name, ranks, not runner.plain)
     tests = mpi4py_tests()
     started = time.monotonic()
-    excluded = set(exclude)
     for module in modules:
-        bad = {name: "hang" for name in excluded if name.startswith(f"{module}.")}
-        for _ in range(12):
+        bad = {name: outcome for name, outcome in stoppers(known).items() if name.startswith(f"{module}.")}
+        for _ in range(ATTEMPTS):
             with tempfile.TemporaryDirectory() as out:
                 folder = Path(out)
                 words: list[str | Path] = [HERE / "mpi4py_driver.py", tests, folder, "-i", rf"^{module}\.py$"]
                 for name in bad:
                     words += ["-x", f"*{name.removeprefix(module)}"]
-                job = runner.run(mpi, words, n=ranks, timeout=600, stalled=stalled(folder, STALL_S))
+                job = runner.run(mpi, words, n=ranks, timeout=600, stalled=stalled(folder, STALL_S[runner.plain]))
                 found, running = merge(folder)
+            outcome = "hang" if job.timed_out else "died"
             ended = not job.timed_out and (job.status == 0 or not running)
             if not ended and running:
-                outcome = "hang" if job.timed_out else "died"
                 # A rank that waits in a later test is the victim of the first that did not end.
                 culprit = min(running, key=list(found).index)
                 bad[culprit] = outcome
-                note = f"{mpi.name}, {ranks} ranks: {culprit}: {outcome}"
-                result.notes.append(note + ("" if job.timed_out else f" with status {job.status}: {last_words(job)}"))
-                if len(bad) >= 12:
-                    break
+                result.note(culprit, outcome, job)
                 continue
             if job.status != 0 and not any(found[name] in ("failed", "error") for name in found):
-                bad[f"{module} (job)"] = "hang" if job.timed_out else "died"
-                result.notes.append(f"{mpi.name}, {ranks} ranks: {module}: status {job.status}: {last_words(job)}")
+                bad[f"{module} (job)"] = outcome
+                result.note(f"{module} (job)", outcome, job)
             break
         result.outcomes |= found | bad
     result.seconds = time.monotonic() - started
     return result
+
+
+def stoppers(known: Outcomes | None) -> Outcomes:
+    """Of tests that fail by themselves, those that take the job with them."""
+    return {name: outcome for name, outcome in (known or {}).items() if outcome in ("hang", "died")}
 
 
 def last_words(job: Job) -> str:
@@ -166,20 +173,26 @@ class Imb:
     name: str
     arguments: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
+    takes_npmin: bool = True
 
 
+# Benchmarks that IMB-MPI1 runs only when they are asked for.
+IMB_MPI1_MORE = "Uniband,Biband,PingPongAnySource,PingPingAnySource"
 IMB = [
-    Imb("IMB-MPI1", ("-iter", "6", "-time", "4", "-msglog", "0:20", "-mem", "1")),
-    Imb("IMB-P2P", ("-iter", "6,1", "-msglog", "0:20")),
+    Imb(
+        "IMB-MPI1",
+        ("-iter", "6", "-time", "4", "-msglog", "0:20", "-mem", "1", "-include", IMB_MPI1_MORE),
+    ),
+    Imb("IMB-P2P", ("-iter", "6,1", "-msglog", "0:20"), takes_npmin=False),
     Imb("IMB-NBC", ("-iter", "4", "-time", "4", "-msglog", "0:18", "-mem", "1")),
     Imb("IMB-RMA", ("-iter", "6", "-time", "4", "-msglog", "0:18", "-mem", "1")),
     Imb(
         "IMB-MT",
         ("-thread_level", "multiple", "-repeat", "4", "-warmup", "1", "-check", "true", "-count", "1,4,1000,100000"),
         (("OMP_NUM_THREADS", "4"),),
+        takes_npmin=False,
     ),
 ]
-IMB_ALL = (("IMB-MPI1", "Uniband,Biband,PingPongAnySource,PingPingAnySource"),)
 
 
 def parse_imb(output: str) -> tuple[Outcomes, str]:
@@ -198,34 +211,52 @@ def parse_imb(output: str) -> tuple[Outcomes, str]:
     return outcomes, last
 
 
-def run_imb(runner: Runner, mpi: Mpi, ranks: int, imb: Imb, timeout: float = 400) -> Result:
+def run_imb(runner: Runner, mpi: Mpi, ranks: int, imb: Imb, known: Outcomes | None = None) -> Result:
     """The benchmark under Intel MPI or MPICH: both have the libmpi.so.12 it asks for."""
     result = Result(imb.name, mpi.name, ranks, not runner.plain)
     program = venv("impi") / "bin" / imb.name
-    library = [str(mpi.bin.parent / "lib"), str(venv("impi") / "lib" / "openmp")]
-    openmp = next(venv("impi").rglob("libiomp5.so"), None)
-    if openmp:
-        library[1] = str(openmp.parent) if openmp.parent != venv("impi") / "lib" else library[1]
-    if mpi.name == "mpich" and openmp and openmp.parent == venv("impi") / "lib":
-        # That folder holds Intel's libmpi.so.12 too: the OpenMP library alone is wanted from it.
-        alone = ROOT / "build" / "conformance" / "openmp"
-        alone.mkdir(parents=True, exist_ok=True)
-        link = alone / openmp.name
-        if not link.exists():
-            link.symlink_to(openmp)
-        library[1] = str(alone)
-    env = {"LD_LIBRARY_PATH": ":".join(library), **dict(imb.environment)}
-    arguments = list(imb.arguments)
-    if imb.name != "IMB-P2P" and imb.name != "IMB-MT":
-        arguments += ["-npmin", str(ranks)]
-    job = runner.run(mpi, [program, *arguments], n=ranks, env=env, timeout=timeout)
-    result.outcomes, last = parse_imb(job.stdout)
-    result.seconds = job.seconds
-    if job.status != 0 or job.timed_out or not result.outcomes:
-        outcome = "hang" if job.timed_out else "died"
-        result.outcomes[last or "start"] = outcome
-        result.notes.append(f"{imb.name}, {mpi.name}, {ranks} ranks: {last or 'start'}: {outcome}: {last_words(job)}")
+    env = {"LD_LIBRARY_PATH": imb_libraries(mpi), **dict(imb.environment)}
+    arguments = [*imb.arguments, *(["-npmin", str(ranks)] if imb.takes_npmin else [])]
+    bad = stoppers(known)
+    for _ in range(ATTEMPTS):
+        left_out = ["-exclude", ",".join(name.split(" ")[0] for name in bad)] if bad else []
+        with tempfile.TemporaryDirectory() as out:
+            # Into a file, whose growth tells progress.
+            output = Path(out) / "output"
+            job = runner.run(
+                mpi,
+                [program, *arguments, *left_out],
+                n=ranks,
+                env=env,
+                timeout=500,
+                prefix=["sh", "-c", 'exec "$@" >"$0"', output.as_posix()],
+                stalled=stalled(Path(out), STALL_S[runner.plain]),
+            )
+            printed = output.read_text(errors="replace")
+        found, last = parse_imb(printed)
+        if title := re.search(r"Intel\(R\) MPI Benchmarks ([\d.]+)", printed):
+            result.version = title[1]
+        result.seconds += job.seconds
+        if job.status == 0 and not job.timed_out and found:
+            break
+        bad[last or "start"] = "hang" if job.timed_out else "died"
+        result.note(last or "start", bad[last or "start"], job)
+        if not last:
+            break
+    result.outcomes = found | bad
     return result
+
+
+def imb_libraries(mpi: Mpi) -> str:
+    """LD_LIBRARY_PATH: this MPI's libmpi.so.12, and the OpenMP library that IMB-MT asks for."""
+    openmp = next(venv("impi").rglob("libiomp5.so"))
+    # Intel's libmpi.so.12 lies in the same folder: the OpenMP library alone is wanted from it.
+    alone = ROOT / "build" / "conformance" / "openmp"
+    alone.mkdir(parents=True, exist_ok=True)
+    link = alone / openmp.name
+    if not link.exists():
+        link.symlink_to(openmp)
+    return f"{mpi.bin.parent / 'lib'}:{alone}"
 
 
 # --- the same operations for MPIs that IMB's binaries do not fit
@@ -238,29 +269,31 @@ WINDOW_OPERATIONS = (
 )
 
 
-def run_operations(runner: Runner, mpi: Mpi, ranks: int, timeout: float = 400) -> Result:
-    """An operation that hangs or kills the job is recorded, left out, and the rest run again."""
+def run_operations(runner: Runner, mpi: Mpi, ranks: int, known: Outcomes | None = None) -> Result:
     result = Result("operations", mpi.name, ranks, not runner.plain)
-    for _ in range(8):
-        skip = ",".join([*result.outcomes])
-        job = runner.run(mpi, [HERE / "operations.py", skip], n=ranks, timeout=timeout)
+    bad = stoppers(known)
+    for _ in range(ATTEMPTS):
+        with tempfile.TemporaryDirectory() as out:
+            folder = Path(out)
+            job = runner.run(
+                mpi,
+                [HERE / "operations.py", folder, ",".join(bad)],
+                n=ranks,
+                timeout=500,
+                stalled=stalled(folder, STALL_S[runner.plain]),
+            )
+            found, running = merge(folder)
         result.seconds += job.seconds
-        begun = ""
-        for line in job.stdout.splitlines():
-            word, _, name = line.partition(" ")
-            if word == "begin":
-                begun = name
-            elif word == "ok":
-                result.outcomes[name] = word
         if job.status == 0 and not job.timed_out:
             break
         if job.status == 70 and "makes a window" in job.stderr:
             # Refused with the remedy, as it should be: no window operation can be tried on this MPI.
-            result.outcomes |= dict.fromkeys(WINDOW_OPERATIONS, "refused")
+            bad |= dict.fromkeys(WINDOW_OPERATIONS, "refused")
             continue
-        outcome = "hang" if job.timed_out else "died"
-        result.outcomes[begun or "start"] = outcome
-        result.notes.append(f"operations, {mpi.name}, {ranks} ranks: {begun or 'start'}: {outcome}: {last_words(job)}")
-        if not begun:
+        culprit = running[0] if running else "start"
+        bad[culprit] = "hang" if job.timed_out else "died"
+        result.note(culprit, bad[culprit], job)
+        if not running:
             break
+    result.outcomes = found | bad
     return result

@@ -1,0 +1,228 @@
+"""What the suites gave, plain (plain.json) and sealed (sealed.json), and the page made of it, docs/conformance.md.
+
+Kept by module of a suite, so that a part of a suite can be run again without the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance.suites import IMB, MPI4PY, STALL_S, Outcomes, Result
+from harness import mpis
+from harness.mpis import ROOT
+
+FOLDER = Path(__file__).resolve().parent
+PAGE = ROOT / "docs" / "conformance.md"
+
+
+@dataclass
+class Part:
+    """One module of mpi4py's tests, or another suite as a whole."""
+
+    ok: int = 0
+    skipped: int = 0
+    not_ok: Outcomes = field(default_factory=dict)
+
+
+Suite = dict[str, Part]
+
+
+@dataclass
+class Record:
+    """All results of one mode."""
+
+    path: Path
+    versions: dict[str, str] = field(default_factory=dict)
+    suites: dict[str, Suite] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, mode: str) -> Record:
+        path = FOLDER / f"{mode}.json"
+        if not path.is_file():
+            return cls(path)
+        content = json.loads(path.read_text())
+        suites = {
+            key: {name: Part(ok, skipped, not_ok) for name, (ok, skipped, not_ok) in parts.items()}
+            for key, parts in content["suites"].items()
+        }
+        return cls(path, content["versions"], suites)
+
+    def save(self) -> None:
+        lines = []
+        for key, parts in sorted(self.suites.items()):
+            inner = ",\n".join(
+                f"   {json.dumps(name)}: {json.dumps([part.ok, part.skipped, part.not_ok])}"
+                for name, part in sorted(parts.items())
+            )
+            lines.append(f"  {json.dumps(key)}: {{\n{inner}\n  }}")
+        versions = json.dumps(self.versions, indent=2, sort_keys=True).replace("\n", "\n ")
+        self.path.write_text(f'{{\n "versions": {versions},\n "suites": {{\n' + ",\n".join(lines) + "\n }\n}\n")
+
+    def not_ok(self, key: str) -> Outcomes:
+        return {name: outcome for part in self.suites.get(key, {}).values() for name, outcome in part.not_ok.items()}
+
+    def take(self, result: Result, again: bool = False) -> None:
+        """Puts the result in; with `again`, what failed before stays: a test that fails now and then is not sound."""
+        parts: Suite = {}
+        for name, outcome in sorted(result.outcomes.items()):
+            part = parts.setdefault(part_of(result.suite, name), Part())
+            if outcome == "ok":
+                part.ok += 1
+            elif outcome == "skipped":
+                part.skipped += 1
+            else:
+                part.not_ok[name] = outcome
+        known = self.suites.setdefault(result.key, {})
+        for name, part in parts.items():
+            if again and name in known:
+                for test, outcome in known[name].not_ok.items():
+                    if test not in part.not_ok and test in result.outcomes:
+                        part.ok -= 1
+                        part.not_ok[test] = f"{outcome.removesuffix(SOMETIMES)}{SOMETIMES}"
+            known[name] = part
+
+
+SOMETIMES = " at times"
+
+
+def part_of(suite: str, test: str) -> str:
+    return re.split(r"[. ]", test)[0] if suite == "mpi4py" else suite
+
+
+@dataclass(frozen=True)
+class Comparison:
+    ran: int
+    sound: int
+    """Tests that are ok plain."""
+    kept: int
+    lost: Outcomes
+    gained: list[str]
+    missing: dict[str, int]
+    """Modules in which fewer tests gave a result sealed than plain, and by how many."""
+
+
+def compare(plain: Suite, sealed: Suite) -> Comparison:
+    before = {name: outcome for part in plain.values() for name, outcome in part.not_ok.items()}
+    after = {name: outcome for part in sealed.values() for name, outcome in part.not_ok.items()}
+    lost = {name: outcome for name, outcome in after.items() if name not in before and outcome != "refused"}
+    missing = {}
+    for name, part in plain.items():
+        other = sealed.get(name, Part())
+        short = total(part) - total(other)
+        if short > 0:
+            missing[name] = short
+    sound = sum(part.ok for part in plain.values())
+    return Comparison(
+        ran=sum(map(total, plain.values())),
+        sound=sound,
+        kept=sound - len(lost) - sum(missing.values()),
+        lost=lost,
+        gained=[name for name, outcome in before.items() if name not in after and outcome not in ("hang", "died")],
+        missing=missing,
+    )
+
+
+def total(part: Part) -> int:
+    return part.ok + part.skipped + len(part.not_ok)
+
+
+def shown(tests: Outcomes | Iterable[str]) -> str:
+    """Tests by name, those of the same name and outcome in several classes together."""
+    outcomes = tests if isinstance(tests, dict) else dict.fromkeys(tests, "")
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for name, outcome in sorted(outcomes.items()):
+        module, _, rest = name.rpartition(".")
+        folder, _, class_ = module.rpartition(".")
+        groups.setdefault((folder, rest, outcome), []).append(class_)
+    words = []
+    for (folder, test, outcome), classes in groups.items():
+        where = f" in {folder}: {', '.join(classes)}" if folder else ""
+        words.append(f"`{test}`{where}" + (f" ({outcome})" if outcome else ""))
+    return "; ".join(words) or "none"
+
+
+def page(plain: Record, sealed: Record) -> str:
+    lines = [
+        "# Conformance: other projects' MPI test suites, plain and sealed",
+        "",
+        "Written by `make conformance` (`tests/conformance/run.py --write`). Every suite runs on the same MPI over",
+        "libfabric's tcp without Gambeson, and under `gambeson run --intra-host sealed`, where every message passes",
+        "the provider. *Kept* are the tests that are ok in both. What fails without Gambeson is named; it is left out",
+        "sealed when it hangs or takes the job with it. A hang is a test without progress",
+        f"for {STALL_S[True]:.0f} s plain, {STALL_S[False]:.0f} s sealed.",
+        "",
+        "| suite | MPI | ranks | tests | skipped by the suite | ok plain | kept sealed | lost sealed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    keys = sorted((key for key in plain.suites if key in sealed.suites), key=order)
+    results = {key: compare(plain.suites[key], sealed.suites[key]) for key in keys}
+    for key, result in results.items():
+        skipped = sum(part.skipped for part in plain.suites[key].values())
+        lost = len(result.lost) + sum(result.missing.values())
+        refused = sum(outcome == "refused" for outcome in sealed.not_ok(key).values())
+        cells = [*key.split(" "), result.ran, skipped, result.sound, result.kept - refused]
+        lines.append("| " + " | ".join(map(str, cells)) + f" | {lost}{f', {refused} refused' if refused else ''} |")
+    if open_ := [key for key in sorted(plain.suites, key=order) if key not in sealed.suites]:
+        lines += ["", f"Plain only so far: {', '.join(open_)}."]
+
+    def section(title: str, entries: dict[str, str]) -> None:
+        lines.extend(["", f"## {title}", ""])
+        by_text: dict[str, list[str]] = {}
+        for key, text in entries.items():
+            by_text.setdefault(text, []).append(key)
+        lines.extend(f"- {', '.join(places(keys))}: {text}" for text, keys in by_text.items())
+        if not entries:
+            lines.append("None.")
+
+    section(
+        "Lost sealed",
+        {
+            key: shown({**result.lost, **{name: f"{short} without result" for name, short in result.missing.items()}})
+            for key, result in results.items()
+            if result.lost or result.missing
+        },
+    )
+    refused_names = {
+        key: {name: outcome for name, outcome in sealed.not_ok(key).items() if outcome == "refused"} for key in keys
+    }
+    if any(refused_names.values()):
+        section(
+            "Refused sealed, with the remedy",
+            {key: shown(list(names)) for key, names in refused_names.items() if names},
+        )
+    section(
+        "Fails by itself, without Gambeson",
+        {key: shown(plain.not_ok(key)) for key in sorted(plain.suites, key=order) if plain.not_ok(key)},
+    )
+    section("Fails plain, ok sealed", {key: shown(result.gained) for key, result in results.items() if result.gained})
+    lines += ["", "## Versions and options", ""]
+    lines += [f"- {name}: {version}" for name, version in sorted(plain.versions.items())]
+    lines += [f"- {MPI4PY}: all modules of its own tests, from its source distribution, one job per module."]
+    for imb in IMB:
+        environment = "".join(f"{name}={value} " for name, value in imb.environment)
+        npmin = " -npmin RANKS" if imb.takes_npmin else ""
+        lines.append(f"- `{environment}{imb.name} {' '.join(imb.arguments)}{npmin}`")
+    lines.append(
+        "- operations: `tests/conformance/operations.py`, the operations of the Intel MPI Benchmarks in fixed loops,"
+        " with every byte checked; the benchmarks' own binaries need `libmpi.so.12`, which MPICH and Intel MPI have."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def order(key: str) -> tuple[int, int, int]:
+    suite, mpi, ranks = key.split(" ")
+    names = ["mpi4py", "operations", *(imb.name for imb in IMB)]
+    return names.index(suite), mpis.ALL.index(mpi), int(ranks)
+
+
+def places(keys: list[str]) -> list[str]:
+    """Keys with their ranks together: `mpi4py mpich on 2 and 4 ranks`."""
+    ranks: dict[str, list[str]] = {}
+    for key in keys:
+        where, _, count = key.rpartition(" ")
+        ranks.setdefault(where, []).append(count)
+    return [f"{where} on {' and '.join(counts)} ranks" for where, counts in ranks.items()]
