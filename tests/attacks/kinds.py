@@ -720,7 +720,7 @@ kind("stranger", survived=True)(Stranger)
 kind("starve")(Starver)
 kind("overtake")(Overtaker)
 kind("displace")(Displacer)
-kind("stall")(Staller)
+kind("stall", survived=True)(Staller)
 
 
 def become(uid: int) -> None:

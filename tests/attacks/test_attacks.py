@@ -25,8 +25,6 @@ OPEN: dict[str, tuple[str, ...]] = {
     # header brings about; nothing above it can prevent that.
     "core operation": ("crashed",),
     "flip core flags": ("crashed",),
-    # libfabric's tcp waits without limit, and with all its locks, for the rest of a connection request.
-    "stall": ("hang",),
     # A foreign address is refused and said, but MPI then ends with a status of its own.
     **{f"cards {name}": ("unnamed",) for name in ("flip", "mix", "old", "random", "zero")},
     # Which address MPI takes for which rank, the provider does not know.

@@ -30,6 +30,7 @@ mod fabric;
 mod fid;
 mod info;
 mod job;
+mod listener;
 mod live;
 mod mr;
 mod msg;

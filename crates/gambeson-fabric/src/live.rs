@@ -14,7 +14,7 @@ use crate::job::{COUNTERS, Membership};
 use crate::report::{refuse, say};
 use crate::ring::{self, Buffer, Kind, Store};
 use crate::sys::{self, fi_addr_t};
-use crate::{address, info};
+use crate::{address, info, listener};
 
 /// What an enabled endpoint has.
 pub(crate) struct Live {
@@ -47,6 +47,7 @@ impl Live {
         let Some(address) = address.filter(|address| !address.ip().is_unspecified() && address.port() != 0) else {
             return Err(refused("the core provider's address is no IP address", Errno(sys::FI_EADDRNOTAVAIL)));
         };
+        listener::bound_requests(address);
         let mut seed = zeroize::Zeroizing::new([0; 32]);
         getrandom::fill(&mut *seed).map_err(|_| refused("no random numbers", Errno(sys::FI_EIO)))?;
         let identity = Identity::from_seed(*seed);

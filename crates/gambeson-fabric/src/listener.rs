@@ -1,0 +1,65 @@
+//! Bounds how long the core may wait for the rest of a connection request.
+//!
+//! Core tcp reads a request from a socket that blocks, inside the call that drives it and so under
+//! our domain's lock: whoever sends half of one would hold the rank for ever. What a listener
+//! accepts inherits its receive time-out: a read that times out sends the core back to us, and what
+//! comes late is no request any more. Messages are read without blocking, hence without time-out.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+
+use crate::address;
+
+/// Sets the time-out on the listener at an endpoint's own address. A core without one needs none.
+pub(crate) fn bound_requests(own: SocketAddr) {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
+    let sockets = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for socket in sockets.filter(|&socket| listens_at(socket, own)) {
+        let wait = libc::timeval { tv_sec: 0, tv_usec: REQUEST_WAIT_US };
+        let len = size_of::<libc::timeval>() as libc::socklen_t;
+        // SAFETY: the option takes a time of this length.
+        unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, (&raw const wait).cast(), len) };
+    }
+}
+
+fn listens_at(socket: c_int, own: SocketAddr) -> bool {
+    let mut listens: c_int = 0;
+    let mut len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the option is an integer. What is no socket, or not open any more, is an error.
+    let known = unsafe {
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, (&raw mut listens).cast(), &raw mut len)
+    };
+    if known != 0 || listens == 0 {
+        return false;
+    }
+    let mut raw = [0_u8; size_of::<libc::sockaddr_storage>()];
+    let mut len = raw.len() as libc::socklen_t;
+    // SAFETY: the buffer has room for every address, and is read as far as it was written.
+    let bound = unsafe {
+        libc::getsockname(socket, raw.as_mut_ptr().cast(), &raw mut len);
+        address::read(raw.as_ptr(), raw.len().min(len as usize))
+    };
+    bound.is_some_and(|bound| bound.port() == own.port() && (bound.ip() == own.ip() || bound.ip().is_unspecified()))
+}
+
+/// A request is one segment of 40 bytes: what has not come with its first byte hardly ever comes.
+const REQUEST_WAIT_US: libc::suseconds_t = 50_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{ErrorKind, Read};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn what_the_listener_accepts_does_not_wait_for_ever() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = listener.local_addr().unwrap();
+        bound_requests(own);
+        let silent = TcpStream::connect(own).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        assert_eq!(accepted.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(silent);
+        assert!(!listens_at(-1, own));
+    }
+}
