@@ -350,3 +350,15 @@ void *dlvsym(void *handle, const char *name, const char *version)
         return fabric_for(__builtin_return_address(0), real_dlvsym(handle, name, version));
     return real_dlvsym(handle, name, version);
 }
+
+/* Asked by the provider, which looks at the order of addresses while MPI starts. With ATTACK_ORDER_HIDDEN it does not, as
+ * where several hosts leave room for more than one order; then the guard's roll call alone stands against swapped ones. */
+int gambeson_mpi_starts(void)
+{
+    static int (*real)(void);
+    if (getenv("ATTACK_ORDER_HIDDEN"))
+        return 0;
+    if (!real)
+        real = (int (*)(void))real_dlsym(RTLD_NEXT, "gambeson_mpi_starts");
+    return real ? real() : 0;
+}

@@ -17,6 +17,7 @@ use crate::fid::{self, Errno, alive, header, put, status};
 use crate::report::refuse;
 use crate::sys::{self, fi_addr_t, fi_av_attr, fid_av, fid_domain};
 use crate::unsupported::unsupported;
+use crate::world;
 
 type RawCard = [u8; CARD_LEN];
 
@@ -29,6 +30,7 @@ pub(crate) struct Vector {
     /// Endpoints that are bound to it.
     endpoints: Vec<usize>,
     refused: u64,
+    order: world::Order,
 }
 
 struct Entry {
@@ -171,7 +173,7 @@ unsafe extern "C" fn insert(
     // SAFETY: a vector of ours.
     let inserted = unsafe {
         enter(av, |state, index| {
-            let admission = &of(av).0.membership.job.admission;
+            let membership = of(av).0.membership;
             let vector = &mut state.vectors[index];
             // With FI_SYNC_ERR the context is an array of error numbers.
             let errors: *mut c_int = if flags & SYNC_ERR != 0 { context.cast() } else { std::ptr::null_mut() };
@@ -179,8 +181,11 @@ unsafe extern "C" fn insert(
             for at in 0..count {
                 // SAFETY: the program passes `count` addresses of the length that fi_getname told.
                 let card = &*cards.cast::<RawCard>().add(at);
-                let (place, error) = match Card::decode(card, admission) {
-                    Ok(_) => (vector.insert(*card), 0),
+                let (place, error) = match Card::decode(card, &membership.job.admission) {
+                    Ok(known) => {
+                        world::inserted(&mut vector.order, &known, membership);
+                        (vector.insert(*card), 0)
+                    }
                     Err(error) => {
                         vector.refuse(card, &error);
                         (UNREACHABLE, sys::FI_EINVAL)

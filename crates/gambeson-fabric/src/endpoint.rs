@@ -23,7 +23,7 @@ use crate::remote::Operation;
 use crate::report::refuse;
 use crate::sys::{self, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 use crate::unsupported::{self, unsupported};
-use crate::{av, cntr, cq, info, msg, rma, tagged, watchdog};
+use crate::{av, cntr, cq, info, msg, rma, tagged, watchdog, world};
 
 /// An endpoint, from fi_endpoint to fi_close.
 pub(crate) struct Endpoint {
@@ -204,12 +204,25 @@ impl Endpoint {
         let selective = self.send_queue.is_none_or(|binding| binding.selective);
         let wanted = !matches!(kind, CallKind::Inject) && (!selective || flags & sys::FI_COMPLETION != 0);
         let completion = wanted.then_some(lane_flag(lane) | sys::FI_SEND);
+        let send = Outgoing { memory, context, completion, role: Role::Program };
+        if world::is_call(lane, tag, memory.total()) {
+            return self.answer(vectors, to, send);
+        }
         let peer = self.peer(vectors, to)?;
         let live = self.live()?;
         let delivery = flags & sys::FI_DELIVERY_COMPLETE != 0;
         let request = SendRequest { peer, lane, tag, data, len: memory.total(), delivery };
-        let send = Outgoing { memory, context, completion, role: Role::Program };
         if inject && !delivery { live.inject(request, send) } else { live.send(request, send) }
+    }
+
+    /// A message of the guard's roll call: its address is looked at, and nothing is sent.
+    #[cold]
+    fn answer(&mut self, vectors: &Table<Vector>, to: fi_addr_t, send: Outgoing) -> Outcome {
+        let card = vectors[self.vector.ok_or(Errno(sys::FI_ENOAV))?].card(to).ok_or(Errno(sys::FI_EINVAL))?;
+        let live = self.live()?;
+        world::answer(card, live.membership());
+        live.sent(send);
+        Ok(())
     }
 
     fn receive(&mut self, vectors: &Table<Vector>, call: ReceiveCall) -> Outcome {

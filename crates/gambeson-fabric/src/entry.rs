@@ -1,4 +1,4 @@
-//! The exported symbols: `fi_prov_ini` for libfabric, `gambeson_endpoints_open` for the guard.
+//! The exported symbols: `fi_prov_ini` for libfabric, the others for the guard.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::core::{self, Library};
 use crate::report::refuse;
 use crate::sys::{fi_context, fi_provider};
-use crate::{fabric, info, job, secret_pages, watchdog};
+use crate::{fabric, info, job, secret_pages, watchdog, world};
 
 /// libfabric calls this when it has loaded the library. It tail-calls [`provider`] with the return
 /// address, which lies in the libfabric that asks: MPI libraries load their own copies, often
@@ -28,6 +28,12 @@ pub(crate) unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn gambeson_endpoints_open() -> u64 {
     if secret_pages::alive() { job::endpoints_open() } else { 0 }
+}
+
+/// The guard calls the roll of the world: see [`world`].
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn gambeson_roll_call(rank: i64) -> u64 {
+    if secret_pages::alive() { world::call(rank) } else { 0 }
 }
 
 /// The provider's entry table. libfabric writes to it, so it is made once and never freed.

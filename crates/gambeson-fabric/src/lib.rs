@@ -48,6 +48,7 @@ mod sys;
 mod tagged;
 mod unsupported;
 mod watchdog;
+mod world;
 
 #[global_allocator]
 static ALLOCATOR: secret_pages::SecretPages = secret_pages::SecretPages;

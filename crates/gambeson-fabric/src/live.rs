@@ -102,6 +102,15 @@ impl Live {
         &mut self.carrier.done
     }
 
+    pub(crate) fn membership(&self) -> &'static Membership {
+        self.membership
+    }
+
+    /// Completes a send of which nothing has to go out.
+    pub(crate) fn sent(&mut self, send: Outgoing) {
+        self.carrier.sent(send);
+    }
+
     /// Makes a peer known to the protocol and reachable for the core.
     pub(crate) fn meet(&mut self, card: &[u8], program: fi_addr_t) -> Outcome<PeerId> {
         // The vector took the card in, so its MAC is right.

@@ -14,9 +14,11 @@ mod environment;
 mod provider;
 mod real;
 mod refusal;
+mod roll_call;
 
 use std::ffi::{c_int, c_void};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use refusal::Refusal;
 
@@ -52,8 +54,8 @@ macro_rules! stand_in {
     (@word $argument:ident) => { usize };
 }
 
-stand_in!(check_environment, check_provider: MPI_Init PMPI_Init, (argc, argv));
-stand_in!(check_environment, check_provider: MPI_Init_thread PMPI_Init_thread, (argc, argv, required, provided));
+stand_in!(begin, check_world: MPI_Init PMPI_Init, (argc, argv));
+stand_in!(begin, check_world: MPI_Init_thread PMPI_Init_thread, (argc, argv, required, provided));
 // A session need not open an endpoint before its first communicator.
 stand_in!(check_environment, nothing: MPI_Session_init PMPI_Session_init, (info, errhandler, session));
 stand_in!(check_environment, check_provider: MPI_Comm_create_from_group PMPI_Comm_create_from_group,
@@ -70,6 +72,29 @@ stand_in!(check_one_sided, nothing: MPI_Win_create_dynamic PMPI_Win_create_dynam
 /// Ends the process if its environment would lead MPI around the provider.
 fn check_environment() {
     end_unless(environment::check);
+}
+
+/// MPI is about to start, and with it its world.
+fn begin() {
+    check_environment();
+    STARTING.store(true, Ordering::Release);
+}
+
+/// Ends the process if MPI came up without the provider, or takes a rank's address for another's.
+fn check_world(status: c_int) {
+    STARTING.store(false, Ordering::Release);
+    check_provider(status);
+    if status == 0 && job_is_given() {
+        roll_call::call();
+    }
+}
+
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is inside MPI_Init: the provider asks, because the addresses that come then are the world's.
+#[unsafe(no_mangle)]
+pub extern "C" fn gambeson_mpi_starts() -> c_int {
+    c_int::from(STARTING.load(Ordering::Acquire))
 }
 
 /// Ends the process if MPI came up without the provider.

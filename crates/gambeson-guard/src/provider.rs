@@ -5,6 +5,17 @@ use std::ffi::CStr;
 use crate::real::{loaded, symbol};
 use crate::refusal::Refusal;
 
+/// How the provider is told which rank of the world the next empty message is for; it answers how many addresses
+/// it saw since the last time.
+pub(crate) type RollCall = extern "C" fn(i64) -> u64;
+
+/// The provider's ear for a roll call.
+pub(crate) fn roll_call() -> Option<RollCall> {
+    let address = loaded(is_provider).iter().find_map(|object| symbol(object, c"gambeson_roll_call"))?;
+    // SAFETY: the provider exports this function with this prototype.
+    Some(unsafe { std::mem::transmute::<*const std::ffi::c_void, RollCall>(address) })
+}
+
 /// Counts the endpoints opened with the job's secret in this process.
 pub(crate) fn check() -> Result<(), Refusal> {
     let mut seen = false;

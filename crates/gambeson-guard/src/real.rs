@@ -9,6 +9,14 @@ pub(crate) fn function(name: &str, ours: *const c_void) -> Option<*const c_void>
     find(name).or_else(|| find(name.strip_suffix("_c")?))
 }
 
+/// An object of the MPI library. A program that was linked with the library may have a copy of its own, which
+/// the library then uses too, so the program is asked first.
+pub(crate) fn object(name: &CStr) -> Option<*const c_void> {
+    // SAFETY: dlsym takes any handle constant and a C string.
+    let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast_const();
+    if global.is_null() { loaded(|_| true).into_iter().find_map(|object| symbol(&object, name)) } else { Some(global) }
+}
+
 /// mpi4py loads its MPI library for itself alone, out of the reach of `RTLD_NEXT`; then every
 /// loaded object is asked in turn what it would have found without us.
 fn next(name: &CStr, ours: *const c_void) -> Option<*const c_void> {

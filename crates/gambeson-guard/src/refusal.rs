@@ -120,7 +120,7 @@ fn who() -> String {
 }
 
 /// The rank as the launchers announce it; the communicator is not ours to ask.
-fn rank() -> Option<String> {
+pub(crate) fn rank() -> Option<String> {
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"].into_iter().find_map(|name| env::var(name).ok())
 }
 
