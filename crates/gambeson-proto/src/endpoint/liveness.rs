@@ -31,7 +31,7 @@ impl<H: Host> Endpoint<H> {
         let mut asked = 0;
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
-            if peer.link.is_none() || peer.final_received {
+            if !peer.has_talked() || peer.final_received {
                 continue;
             }
             match peer.asked_ns {
@@ -90,7 +90,8 @@ impl<H: Host> Endpoint<H> {
         self.closing = true;
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
-            let Some(link) = peer.link.as_ref().filter(|_| !peer.final_sent) else { continue };
+            let to_tell = peer.has_talked() && !peer.final_sent;
+            let Some(link) = peer.link.as_ref().filter(|_| to_tell) else { continue };
             let size = link.receive.expected();
             peer.final_sent = true;
             peer.control.push_back(Envelope { size, ..Envelope::new(Kind::Final) });
@@ -101,7 +102,7 @@ impl<H: Host> Endpoint<H> {
 
     /// Whether all goodbyes are out and those of the peers have come.
     pub fn is_closed(&self) -> bool {
-        let settled = |peer: &Peer<H>| peer.link.is_none() || (peer.final_received && peer.is_idle());
+        let settled = |peer: &Peer<H>| !peer.has_talked() || (peer.final_received && peer.is_idle());
         self.dead || (self.closing && self.peers.iter().all(settled))
     }
 

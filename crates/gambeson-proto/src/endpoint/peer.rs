@@ -87,6 +87,12 @@ impl<H: Host> Peer<H> {
         self.stuck.is_none() && self.queue.is_empty() && self.control.is_empty()
     }
 
+    /// Whether a record went out to the peer or an authentic one came from it. Having its keys says
+    /// nothing: anybody can bring us a copy of its introduction to another endpoint.
+    pub(super) fn has_talked(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.send.next_sequence() > 0 || link.receive.expected() > 0)
+    }
+
     /// Whether nothing waits to be sent to the peer.
     pub(super) fn is_idle(&self) -> bool {
         self.is_clear() && self.granted.is_empty()

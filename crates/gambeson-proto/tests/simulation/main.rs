@@ -497,6 +497,28 @@ fn a_reflected_introduction_is_refused_and_does_no_harm() {
     assert_eq!(node.endpoint.counters().refused_unknown_peer, 1);
 }
 
+/// Anybody on the wire can copy what one endpoint sent to another and bring it to a third.
+#[test]
+fn somebody_elses_introduction_obliges_to_nothing() {
+    let config = Config { gap_timeout_ns: 1_000_000_000, ..Config::default() };
+    let mut network = Network::new(6, 3, &config, &job("", 1), 0, true);
+    let node = &mut network.nodes[0];
+    let request = SendRequest { peer: node.ids[2], lane: Lane::Tagged, tag: 1, data: None, len: 8, delivery: false };
+    assert!(node.endpoint.send(&mut node.host, request, (1, vec![1; 8])).is_ok());
+    let (_, mut copy) = node.host.outbox.pop_front().expect("a record is out");
+    let third = &mut network.nodes[1];
+    third.endpoint.arrive(&mut third.host, &mut copy);
+    assert_eq!(third.endpoint.counters().refused_unknown_peer, 1);
+    // The third has never talked to the first, and can't reach it: it must neither ask for it nor wait for it.
+    for _ in 0..10 {
+        network.tick(500_000_000);
+    }
+    let third = &mut network.nodes[1];
+    third.endpoint.begin_close(&mut third.host);
+    assert_eq!((third.host.violation.as_ref(), third.host.outbox.len()), (None, 0));
+    assert!(third.endpoint.is_closed());
+}
+
 #[test]
 fn endpoints_close_in_order() {
     let config = Config::default();
