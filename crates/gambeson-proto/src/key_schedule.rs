@@ -181,7 +181,8 @@ impl Root {
         self.connection_id
     }
 
-    /// Key and IV of an epoch. Integrity has a key of its own (threat-model rule 9).
+    /// Key and IV of an epoch. Integrity has a key of its own (threat-model rule 9), no protection
+    /// has none.
     pub fn epoch(&self, epoch: u32, suite: Suite, protection: Protection) -> Context {
         let mut context = Context::NONE;
         self.install(epoch, suite, protection, &mut context);
@@ -192,8 +193,9 @@ impl Root {
     pub(crate) fn install(&self, epoch: u32, suite: Suite, protection: Protection, context: &mut Context) {
         assert!(!self.secret.is_wiped(), "a forked process has no sessions");
         let label = match protection {
-            Protection::Privacy | Protection::None => Label::Epoch,
+            Protection::Privacy => Label::Epoch,
             Protection::Integrity => Label::EpochIntegrity,
+            Protection::None => return context.wipe(),
         };
         let info = Info::new(label).field(&[suite as u8]).field(&epoch.to_be_bytes());
         let mut out = Zeroizing::new([0; 32 + IV_LEN]);

@@ -276,3 +276,20 @@ fn a_gap_cannot_be_accepted() {
 fn an_epoch_cannot_be_skipped() {
     Direction::new(NO_LIMITS).receive.accept(stamp(2, 0), 1);
 }
+
+#[test]
+fn without_protection_there_is_no_key() {
+    let mut cache = KeyCache::new(1);
+    let limits = EpochLimits { records: 1, ..NO_LIMITS };
+    let mut send = SendSession::new(roots(1).send, Suite::Aes256Gcm, Protection::None, limits);
+    let mut receive = ReceiveSession::new(roots(1).receive, Suite::Aes256Gcm, Protection::None);
+    for epoch in 0..3 {
+        let stamp = send.take(1, 16).expect("far from the end");
+        assert_eq!(stamp.epoch, epoch);
+        assert!(send.context(&mut cache, epoch).is_none());
+        assert!(receive.context(&mut cache, epoch).expect("the current or the next").is_none());
+        receive.accept(stamp, 1);
+        assert_eq!(receive.context(&mut cache, epoch + 2).err(), Some(EpochRefused));
+    }
+    assert_eq!(cache.stats(), Default::default());
+}
