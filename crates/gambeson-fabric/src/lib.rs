@@ -50,5 +50,7 @@ mod unsupported;
 mod watchdog;
 mod world;
 
+// AddressSanitizer sees only what comes from malloc (tools/asan.sh).
+#[cfg(not(asan))]
 #[global_allocator]
 static ALLOCATOR: secret_pages::SecretPages = secret_pages::SecretPages;
