@@ -77,10 +77,13 @@ def flood(oracle: Path, tmp_path: Path) -> Callable[..., nonces.Uses]:
         assert len(uses.keys) > rekeys, "every epoch has a key of its own"
         assert n < 3 or evictions > rekeys // 4, "there was room for all keys"
         assert uses.payloads > 0
+        busy = sum(rank["carrier_busy"] for rank in ranks)
+        assert turns < 10 or busy > 0, "the carrier took everything at once"
         directions = len(uses.keys) - rekeys
         print(
             f"{mpi.name}: {uses.total} nonces, {len(uses.keys)} keys, {len(sealed)} processes, {directions} directions,"
-            f" {rekeys} rekeyings, {evictions} evictions, {uses.payloads} split records"
+            f" {rekeys} rekeyings, {evictions} evictions, {uses.payloads} split records,"
+            f" {busy} sealed while the carrier was busy"
         )
         return uses
 

@@ -126,7 +126,8 @@ impl Membership {
             let (word, now) = (page.word(counter.offset()), counters.value(counter));
             let shown = u64::from_le(word.load(Ordering::Relaxed));
             let value = match counter {
-                Counter::UnexpectedMax => shown.max(now),
+                // One is a height, the other is the process's already.
+                Counter::UnexpectedMax | Counter::Allocations => shown.max(now),
                 _ => shown.wrapping_add(now.wrapping_sub(*before)),
             };
             word.store(value.to_le(), Ordering::Relaxed);

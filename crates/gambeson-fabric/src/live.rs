@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gambeson_proto::endpoint::{self as engine, ClaimId, Host, Lane, PeerId, ReceiveId, ReceiveRequest, SendRequest};
 use gambeson_proto::identity::{Card, Identity};
+use gambeson_proto::ledger::Counters;
 
 use crate::carrier::{Carrier, Done, Incoming, Outgoing};
 use crate::core::{self, Event, Events, UNREACHABLE, library};
@@ -14,7 +15,7 @@ use crate::job::{COUNTERS, Membership};
 use crate::report::{refuse, say};
 use crate::ring::{self, Buffer, Kind, Store};
 use crate::sys::{self, fi_addr_t};
-use crate::{address, info, listener};
+use crate::{address, info, listener, secret_pages};
 
 /// What an enabled endpoint has.
 pub(crate) struct Live {
@@ -164,7 +165,8 @@ impl Live {
     }
 
     pub(crate) fn publish(&mut self) {
-        self.membership.publish(self.engine.counters(), &mut self.published);
+        let counters = Counters { allocations: secret_pages::allocations(), ..self.engine.counters().clone() };
+        self.membership.publish(&counters, &mut self.published);
     }
 
     /// Tells the protocol what the core lost.

@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
@@ -29,6 +29,11 @@ pub(crate) fn may_swap() -> bool {
     UNLOCKED.load(Ordering::Relaxed)
 }
 
+/// How many blocks this process asked for so far. Nothing is to be asked for per message.
+pub(crate) fn allocations() -> u64 {
+    ALLOCATIONS.load(Ordering::Relaxed)
+}
+
 /// What the allocator itself knows; on a page of the same kind, so that it is zero in a child.
 struct Anchor {
     live: AtomicBool,
@@ -38,6 +43,7 @@ struct Anchor {
 struct Heap(UnsafeCell<Dlmalloc<Pages>>);
 
 static ANCHOR: AtomicPtr<Anchor> = AtomicPtr::new(ptr::null_mut());
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static UNLOCKED: AtomicBool = AtomicBool::new(false);
 
 /// The anchor of this process, made when first needed.
@@ -77,11 +83,13 @@ fn with_heap<R>(work: impl FnOnce(&mut Dlmalloc<Pages>) -> R) -> Option<R> {
 // mutex serialises it. In a forked child blocks come from the C library and are never freed.
 unsafe impl GlobalAlloc for SecretPages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the heap accepts any size and any power-of-two alignment.
         with_heap(|heap| unsafe { heap.malloc(layout.size(), layout.align()) }).unwrap_or_else(|| in_child(layout))
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: as above.
         with_heap(|heap| unsafe { heap.calloc(layout.size(), layout.align()) }).unwrap_or_else(|| {
             let block = in_child(layout);
@@ -100,6 +108,7 @@ unsafe impl GlobalAlloc for SecretPages {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller promises a block of this allocator with its layout.
         let moved = with_heap(|heap| unsafe { heap.realloc(block, layout.size(), layout.align(), size) });
         moved.unwrap_or_else(|| {

@@ -94,6 +94,7 @@ fn spawn() -> Option<JoinHandle<()>> {
 }
 
 fn run() {
+    let mut domains = Vec::new();
     loop {
         let mut watch = watch();
         if !watch.ending {
@@ -104,8 +105,8 @@ fn run() {
             return;
         }
         drop(watch);
-        let domains: Vec<_> = self::watch().domains.iter().filter_map(Weak::upgrade).collect();
-        for domain in domains {
+        domains.extend(self::watch().domains.iter().filter_map(Weak::upgrade));
+        for domain in domains.drain(..) {
             if let Some(mut state) = domain.try_lock() {
                 state.pump_all();
                 state.tick_all();

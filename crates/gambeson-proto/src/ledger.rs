@@ -67,11 +67,13 @@ pub enum Counter {
     Peers,
     UnexpectedMax,
     CreditsStalled,
+    CarrierBusy,
+    Allocations,
 }
 
 impl Counter {
     /// Every counter, in the page's order.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::MessagesSent,
         Self::MessagesReceived,
         Self::BytesSent,
@@ -91,6 +93,8 @@ impl Counter {
         Self::Peers,
         Self::UnexpectedMax,
         Self::CreditsStalled,
+        Self::CarrierBusy,
+        Self::Allocations,
     ];
 
     /// Where the counter is in the page.
@@ -120,6 +124,8 @@ impl Counter {
             Self::Peers => "peers",
             Self::UnexpectedMax => "unexpected_max",
             Self::CreditsStalled => "credits_stalled",
+            Self::CarrierBusy => "carrier_busy",
+            Self::Allocations => "allocations",
         }
     }
 }
@@ -147,6 +153,10 @@ pub struct Counters {
     pub peers: u64,
     pub unexpected_max: u64,
     pub credits_stalled: u64,
+    /// How often the carrier could not take a sealed record at once.
+    pub carrier_busy: u64,
+    /// Blocks of memory that the process asked for; whoever publishes the counters fills it in.
+    pub allocations: u64,
 }
 
 impl Counters {
@@ -172,6 +182,8 @@ impl Counters {
             Counter::Peers => self.peers,
             Counter::UnexpectedMax => self.unexpected_max,
             Counter::CreditsStalled => self.credits_stalled,
+            Counter::CarrierBusy => self.carrier_busy,
+            Counter::Allocations => self.allocations,
         }
     }
 }

@@ -85,8 +85,9 @@ impl<H: Host> Endpoint<H> {
             Body::User(send) => pour(UserPart::<H> { send, offset: 0, len }, len, into),
             Body::Copied(bytes) => pour(&bytes[..len], len, into),
         });
-        if let Body::User(send) = body {
-            host.sent(send);
+        match body {
+            Body::User(send) => host.sent(send),
+            Body::Copied(bytes) => self.spare.put(bytes),
         }
     }
 }

@@ -79,13 +79,15 @@ impl<H: Host> Endpoint<H> {
     pub fn inject(&mut self, host: &mut H, request: SendRequest, bytes: &[u8]) -> Result<(), Busy> {
         if self.is_own(request.peer) {
             if !self.send_own(host, &request, bytes) {
-                self.await_own(request, Body::Copied(bytes.to_vec()));
+                let body = Body::Copied(self.spare.copy(bytes));
+                self.await_own(request, body);
             }
         } else if !self.at_once(host, &request, bytes) {
             if self.waiting(request.peer) >= COPIES_MAX {
                 return Err(Busy);
             }
-            self.enqueue(host, request, Body::Copied(bytes.to_vec()));
+            let body = Body::Copied(self.spare.copy(bytes));
+            self.enqueue(host, request, body);
         }
         self.report(host);
         Ok(())
@@ -210,8 +212,10 @@ impl<H: Host> Endpoint<H> {
     }
 
     fn complete_send(&mut self, host: &mut H, key: OutgoingKey) {
-        if let Some(Outgoing { body: Body::User(send), .. }) = self.outgoing.remove(key) {
-            host.sent(send);
+        match self.outgoing.remove(key).map(|outgoing| outgoing.body) {
+            Some(Body::User(send)) => host.sent(send),
+            Some(Body::Copied(bytes)) => self.spare.put(bytes),
+            None => {}
         }
     }
 

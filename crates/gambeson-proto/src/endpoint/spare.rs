@@ -1,4 +1,4 @@
-//! Memory for messages that arrived before their receive, used again and again.
+//! Memory for messages that arrived before their receive, and for those that wait to be sent, used again and again.
 
 /// Free buffers by power of two.
 #[derive(Default)]
@@ -21,6 +21,13 @@ impl Spare {
         let class = class(len);
         let mut buffer = self.classes[class].pop().unwrap_or_else(|| Vec::with_capacity(1 << class));
         buffer.resize(len, 0);
+        buffer
+    }
+
+    /// A buffer with these bytes.
+    pub(super) fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut buffer = self.take(bytes.len());
+        buffer.copy_from_slice(bytes);
         buffer
     }
 

@@ -67,8 +67,9 @@ impl Watch {
 
 /// A sealed record that the carrier could not take. It is offered again as it is, never resealed.
 pub(super) enum Stuck<B> {
-    Copied(Vec<u8>),
     Pooled(B, usize),
+    /// All pooled buffers were in flight.
+    Copied(Vec<u8>),
 }
 
 /// Whether a record went out.
@@ -125,20 +126,30 @@ impl Wire {
                 plan.seal(context, protection, origin, &mut space);
                 self.counters.crypto_ns += watch.stop(host);
                 if host.inject(peer.id, &space[..len]).is_err() {
-                    peer.stuck = Some(Stuck::Copied(space[..len].to_vec()));
-                    self.mark(peer);
+                    let record = &space[..len];
+                    let mut pooled = host.buffer(len);
+                    if let Some(buffer) = &mut pooled {
+                        buffer.as_mut()[..len].copy_from_slice(record);
+                    }
+                    let copied = || Stuck::Copied(record.to_vec());
+                    self.stick(peer, pooled.map_or_else(copied, |buffer| Stuck::Pooled(buffer, len)));
                 }
             }
             Some(mut buffer) => {
                 plan.seal(context, protection, origin, buffer.as_mut());
                 self.counters.crypto_ns += watch.stop(host);
                 if let Err(buffer) = host.transmit(peer.id, buffer, len) {
-                    peer.stuck = Some(Stuck::Pooled(buffer, len));
-                    self.mark(peer);
+                    self.stick(peer, Stuck::Pooled(buffer, len));
                 }
             }
         }
         Emitted::Sealed
+    }
+
+    fn stick<H: Host>(&mut self, peer: &mut Peer<H>, record: Stuck<H::Buffer>) {
+        self.counters.carrier_busy += 1;
+        peer.stuck = Some(record);
+        self.mark(peer);
     }
 
     /// Offers a stuck record again. `false`: it is still stuck.
