@@ -25,7 +25,7 @@ longer runs it is one for a hundred messages."""
 LONG = pytest.mark.long
 CASES = [
     # pattern, size in bytes, rounds, threads
-    ("posted", 8, 400, 1),
+    pytest.param("posted", 8, 400, 1, marks=LONG),
     pytest.param("posted", 9000, 300, 1, marks=LONG),
     ("posted", 1 << 20, 40, 1),
     pytest.param("posted", 9000, 100, 4, marks=LONG),
