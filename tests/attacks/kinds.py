@@ -717,7 +717,7 @@ class Starver(Stranger):
 
 
 kind("stranger", survived=True)(Stranger)
-kind("starve")(Starver)
+kind("starve", survived=True)(Starver)
 kind("overtake")(Overtaker)
 kind("displace")(Displacer)
 kind("stall", survived=True)(Staller)

@@ -112,6 +112,10 @@ pub(crate) struct Carrier {
     pub(crate) remote: Remote,
     /// Peers whose records the core lost for good.
     pub(crate) broken: Vec<(PeerId, Errno)>,
+    /// Whether the core brought anything since this was last cleared.
+    pub(crate) arrived: bool,
+    /// Open connections to us that no peer accounts for, as last counted.
+    pub(crate) strangers: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -126,7 +130,18 @@ impl Carrier {
         let inject_size = info::core_inject_size(info);
         let done = Done::default();
         let remote = Remote::new();
-        Carrier { core, store, done, order, inject_size, routes: Vec::new(), remote, broken: Vec::new() }
+        Carrier {
+            core,
+            store,
+            done,
+            order,
+            inject_size,
+            routes: Vec::new(),
+            remote,
+            broken: Vec::new(),
+            arrived: false,
+            strangers: 0,
+        }
     }
 
     /// Makes a peer reachable for the core. Does nothing when it is.
@@ -344,7 +359,14 @@ impl Host for Carrier {
     }
 
     fn violation(&mut self, violation: &Violation) {
-        stop(violation);
+        match violation {
+            Violation::Silent { .. } if self.strangers > 0 => stop(format_args!(
+                "{violation}. {} open connections to this rank come from nobody that proved to be of this job: they may \
+                 hold the receives in which the messages would arrive",
+                self.strangers
+            )),
+            _ => stop(violation),
+        }
     }
 }
 

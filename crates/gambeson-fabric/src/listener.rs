@@ -1,4 +1,4 @@
-//! Bounds how long the core may wait for the rest of a connection request.
+//! The core's own sockets, as far as strangers can do harm through them.
 //!
 //! Core tcp reads a request from a socket that blocks, inside the call that drives it and so under
 //! our domain's lock: whoever sends half of one would hold the rank for ever. What a listener
@@ -12,9 +12,7 @@ use crate::address;
 
 /// Sets the time-out on the listener at an endpoint's own address. A core without one needs none.
 pub(crate) fn bound_requests(own: SocketAddr) {
-    let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return };
-    let sockets = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    for socket in sockets.filter(|&socket| listens_at(socket, own)) {
+    for socket in descriptors().filter(|&socket| is_bound(socket, own) && listens(socket)) {
         let wait = libc::timeval { tv_sec: 0, tv_usec: REQUEST_WAIT_US };
         let len = size_of::<libc::timeval>() as libc::socklen_t;
         // SAFETY: the option takes a time of this length.
@@ -22,22 +20,34 @@ pub(crate) fn bound_requests(own: SocketAddr) {
     }
 }
 
-fn listens_at(socket: c_int, own: SocketAddr) -> bool {
+/// How many connections that others made to this address are open.
+pub(crate) fn accepted(own: SocketAddr) -> usize {
+    descriptors().filter(|&socket| is_bound(socket, own) && !listens(socket)).count()
+}
+
+fn descriptors() -> impl Iterator<Item = c_int> {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    open.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn listens(socket: c_int) -> bool {
     let mut listens: c_int = 0;
     let mut len = size_of::<c_int>() as libc::socklen_t;
     // SAFETY: the option is an integer. What is no socket, or not open any more, is an error.
     let known = unsafe {
         libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, (&raw mut listens).cast(), &raw mut len)
     };
-    if known != 0 || listens == 0 {
-        return false;
-    }
+    known == 0 && listens != 0
+}
+
+/// Whether a socket has this address. What a listener accepts has the listener's.
+fn is_bound(socket: c_int, own: SocketAddr) -> bool {
     let mut raw = [0_u8; size_of::<libc::sockaddr_storage>()];
     let mut len = raw.len() as libc::socklen_t;
     // SAFETY: the buffer has room for every address, and is read as far as it was written.
     let bound = unsafe {
-        libc::getsockname(socket, raw.as_mut_ptr().cast(), &raw mut len);
-        address::read(raw.as_ptr(), raw.len().min(len as usize))
+        let named = libc::getsockname(socket, raw.as_mut_ptr().cast(), &raw mut len) == 0;
+        named.then(|| address::read(raw.as_ptr(), raw.len().min(len as usize))).flatten()
     };
     bound.is_some_and(|bound| bound.port() == own.port() && (bound.ip() == own.ip() || bound.ip().is_unspecified()))
 }
@@ -59,7 +69,8 @@ mod tests {
         let silent = TcpStream::connect(own).unwrap();
         let (mut accepted, _) = listener.accept().unwrap();
         assert_eq!(accepted.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
-        drop(silent);
-        assert!(!listens_at(-1, own));
+        assert_eq!(super::accepted(own), 1);
+        drop((silent, accepted));
+        assert_eq!(super::accepted(own), 0);
     }
 }

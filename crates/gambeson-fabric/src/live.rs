@@ -1,6 +1,7 @@
 //! An enabled endpoint: the protocol over the core's endpoint.
 
 use std::ffi::c_void;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use gambeson_proto::endpoint::{self as engine, ClaimId, Host, Lane, PeerId, ReceiveId, ReceiveRequest, SendRequest};
@@ -23,7 +24,9 @@ pub(crate) struct Live {
     pub(crate) carrier: Carrier,
     events: Events,
     membership: &'static Membership,
+    address: SocketAddr,
     polls: u32,
+    looked_ns: u64,
     ticked_ns: u64,
     published_ns: u64,
     published: [u64; COUNTERS],
@@ -62,7 +65,9 @@ impl Live {
             carrier,
             events: Events::new(),
             membership,
+            address,
             polls: 0,
+            looked_ns: now,
             ticked_ns: now,
             published_ns: now,
             published: [0; COUNTERS],
@@ -158,9 +163,32 @@ impl Live {
             self.engine.tick(&mut self.carrier, now);
             self.check();
         }
+        let look_ns = (self.membership.config.gap_timeout_ns / 8).clamp(LOOK_NS_MIN, LOOK_NS_MAX);
+        if now.wrapping_sub(self.looked_ns) >= look_ns {
+            self.looked_ns = now;
+            if !std::mem::take(&mut self.carrier.arrived) {
+                self.make_room();
+            }
+        }
         if now.wrapping_sub(self.published_ns) >= PUBLISH_NS {
             self.published_ns = now;
             self.publish();
+        }
+    }
+
+    /// A connection that announces a message and stops keeps a receive for ever. When many come from
+    /// nobody of this job and nothing arrives, more receives are posted, so that peers have some.
+    #[cold]
+    fn make_room(&mut self) {
+        let strangers = listener::accepted(self.address).saturating_sub(self.engine.links());
+        self.carrier.strangers = strangers;
+        let capacity = self.membership.config.record_capacity();
+        if strangers >= ring::RECEIVES / 2 && self.carrier.store.add_receives(strangers, capacity) {
+            say(format_args!(
+                "{strangers} open connections come from nobody that proved to be of this job, and nothing arrives: they \
+                 may hold the receives, so more were posted"
+            ));
+            self.carrier.post_receives();
         }
     }
 
@@ -268,6 +296,7 @@ fn settle(engine: &mut engine::Endpoint<Carrier>, carrier: &mut Carrier, event: 
         }
         return carrier.store.give(buffer);
     }
+    carrier.arrived = true;
     if let Some(order) = &mut carrier.order {
         order.returned(buffer.number());
     }
@@ -340,3 +369,6 @@ const POLLS_PER_TICK: u32 = 256;
 /// Time between two ticks of the protocol, and between two copies of the counters, in ns.
 const TICK_NS: u64 = 4_000_000;
 const PUBLISH_NS: u64 = 250_000_000;
+/// Time between two looks whether strangers hold the receives, in ns: some part of the gap time-out.
+const LOOK_NS_MIN: u64 = 250_000_000;
+const LOOK_NS_MAX: u64 = 4_000_000_000;

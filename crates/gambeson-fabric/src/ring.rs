@@ -1,6 +1,6 @@
 //! The provider's own record buffers: a ring of posted receives, and pools of outgoing records.
 //!
-//! Both are allocated when an endpoint opens and never grow. The core provider gets each buffer's
+//! Both are allocated when an endpoint opens; receives are added only when strangers hold some. The core provider gets each buffer's
 //! header as its context, so the header begins with the space that a core may demand.
 
 use std::ffi::c_void;
@@ -14,6 +14,8 @@ use crate::sys::fi_context2;
 
 /// Receives that are posted to the core at a time.
 pub(crate) const RECEIVES: usize = 16;
+/// Lots of receives that an endpoint may come to have.
+const BLOCKS: usize = 16;
 /// Outgoing records of any size that may be in flight.
 const LARGE: usize = 12;
 /// Outgoing records of up to [`SMALL_LEN`] bytes that may be in flight.
@@ -118,8 +120,13 @@ pub(crate) struct Store {
     large: Vec<Buffer>,
     /// Receives that the core does not have: at the beginning, and when it was busy.
     idle: Vec<Buffer>,
+    blocks: Vec<Block>,
+}
+
+/// Buffers that were allocated together.
+struct Block {
     // Dropped in this order.
-    _registration: Option<Registration>,
+    registration: Option<Registration>,
     headers: Headers,
     _memory: Memory,
 }
@@ -127,33 +134,38 @@ pub(crate) struct Store {
 impl Store {
     /// Allocates everything. `domain` is given when the core wants its memory registered.
     pub(crate) fn new(record_capacity: usize, domain: Option<&Domain>) -> Outcome<Self> {
-        let kinds = [(Kind::Receive, RECEIVES), (Kind::Large, LARGE), (Kind::Small, SMALL)];
-        let len = |kind| if kind == Kind::Small { SMALL_LEN } else { record_capacity.next_multiple_of(ALIGN) };
-        let mut memory = Memory::new(kinds.iter().map(|&(kind, count)| len(kind) * count).sum());
-        let registration = domain.map(|domain| domain.register(memory.bytes())).transpose()?;
-        let descriptor = registration.as_ref().map_or(ptr::null_mut(), Registration::descriptor);
-        let mut at = memory.bytes().as_mut_ptr();
-        let headers = kinds.iter().flat_map(|&(kind, count)| (0..count).map(move |_| kind)).map(|kind| {
-            let (data, len) = (at, len(kind));
-            // SAFETY: the memory has room for all buffers, one after another.
-            at = unsafe { at.add(len) };
-            let context = fi_context2 { internal: [ptr::null_mut(); 8] };
-            Header { context, data, len, descriptor, peer: PeerId(0), number: 0, kind }
-        });
-        let headers = Headers(NonNull::from(Box::leak(headers.collect())));
         let mut store = Store {
             small: Vec::with_capacity(SMALL),
             large: Vec::with_capacity(LARGE),
             idle: Vec::with_capacity(RECEIVES),
-            _registration: registration,
-            headers,
-            _memory: memory,
+            blocks: Vec::new(),
         };
-        for index in 0..store.headers.0.len() {
-            // SAFETY: inside the slice.
-            store.give(Buffer(unsafe { store.headers.0.cast::<Header>().add(index) }));
-        }
+        store.adopt(Block::new(
+            &[(Kind::Receive, RECEIVES), (Kind::Large, LARGE), (Kind::Small, SMALL)],
+            record_capacity,
+            domain,
+        )?);
         Ok(store)
+    }
+
+    /// Adds receives until there are `wanted` more than at the beginning, or as many as there may be;
+    /// whether there are more now. Memory that must be registered is never added to.
+    pub(crate) fn add_receives(&mut self, wanted: usize, record_capacity: usize) -> bool {
+        let before = self.blocks.len();
+        let has_room = |blocks: &[Block]| (blocks.len() - 1) * RECEIVES < wanted && blocks.len() < BLOCKS;
+        while self.blocks[0].registration.is_none() && has_room(&self.blocks) {
+            let Ok(block) = Block::new(&[(Kind::Receive, RECEIVES)], record_capacity, None) else { break };
+            self.adopt(block);
+        }
+        self.blocks.len() > before
+    }
+
+    fn adopt(&mut self, block: Block) {
+        for index in 0..block.headers.0.len() {
+            // SAFETY: inside the slice.
+            self.give(Buffer(unsafe { block.headers.0.cast::<Header>().add(index) }));
+        }
+        self.blocks.push(block);
     }
 
     /// A buffer for an outgoing record of `len` bytes, while there is one.
@@ -179,6 +191,25 @@ impl Store {
     /// Whether the core has no outgoing record of ours any more.
     pub(crate) fn all_sent(&self) -> bool {
         self.small.len() == SMALL && self.large.len() == LARGE
+    }
+}
+
+impl Block {
+    fn new(kinds: &[(Kind, usize)], record_capacity: usize, domain: Option<&Domain>) -> Outcome<Self> {
+        let len = |kind| if kind == Kind::Small { SMALL_LEN } else { record_capacity.next_multiple_of(ALIGN) };
+        let mut memory = Memory::new(kinds.iter().map(|&(kind, count)| len(kind) * count).sum());
+        let registration = domain.map(|domain| domain.register(memory.bytes())).transpose()?;
+        let descriptor = registration.as_ref().map_or(ptr::null_mut(), Registration::descriptor);
+        let mut at = memory.bytes().as_mut_ptr();
+        let headers = kinds.iter().flat_map(|&(kind, count)| (0..count).map(move |_| kind)).map(|kind| {
+            let (data, len) = (at, len(kind));
+            // SAFETY: the memory has room for all buffers, one after another.
+            at = unsafe { at.add(len) };
+            let context = fi_context2 { internal: [ptr::null_mut(); 8] };
+            Header { context, data, len, descriptor, peer: PeerId(0), number: 0, kind }
+        });
+        let headers = Headers(NonNull::from(Box::leak(headers.collect())));
+        Ok(Block { registration, headers, _memory: memory })
     }
 }
 

@@ -52,6 +52,11 @@ impl<H: Host> Endpoint<H> {
         self.report(host);
     }
 
+    /// With how many peers there are keys.
+    pub fn links(&self) -> usize {
+        self.by_connection.len()
+    }
+
     /// A peer asks for our position.
     pub(super) fn answer(&mut self, id: PeerId) {
         let peer = &mut self.peers[id.0 as usize];
