@@ -43,15 +43,7 @@ def test_killed_rank(mpi: Mpi, runner: Runner, plain: bool) -> None:
         assert re.search(r"^gambeson: .*rank 1 on ", job.stderr, re.M), job.describe()
 
 
-SHARES_MEMORY = pytest.mark.xfail(
-    reason="a child that shares its parent's memory shares its sessions too, and is not told apart", strict=False
-)
-
-
-@pytest.mark.parametrize(
-    "how",
-    ["fork", "clone", pytest.param("vfork", marks=SHARES_MEMORY), pytest.param("clone-vm", marks=SHARES_MEMORY)],
-)
+@pytest.mark.parametrize("how", ["fork", "clone", "vfork", "clone-vm"])
 def test_child_cannot_send(mpi: Mpi, runner: Runner, plain: bool, how: str) -> None:
     """A child shares its parent's connections and, seen from outside, its keys: two would number records alike."""
     assert mpi.mpicc

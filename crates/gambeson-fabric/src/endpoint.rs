@@ -16,7 +16,7 @@ use crate::cntr::Counter;
 use crate::core::UNREACHABLE;
 use crate::cq::Queue;
 use crate::domain::{Domain, Member, State, Table, enter, of};
-use crate::fid::{self, Errno, Outcome, alive, header, put, size, status};
+use crate::fid::{self, Errno, Outcome, alive, header, own_process, put, remember_process, size, status};
 use crate::live::Live;
 use crate::mr::Regions;
 use crate::remote::Operation;
@@ -295,13 +295,13 @@ impl State {
 /// `ep` is an open endpoint of ours.
 pub(crate) unsafe fn send(ep: *mut fid_ep, call: SendCall) -> isize {
     // SAFETY: promised by the caller.
-    let sent = unsafe {
+    let sent = own_process().and_then(|()| unsafe {
         enter(ep, |state, index| {
             let sent = state.endpoints[index].send(&state.vectors, call);
             state.deliver(index);
             sent
         })
-    };
+    });
     size(sent.map(|()| 0))
 }
 
@@ -327,13 +327,13 @@ pub(crate) unsafe fn receive(ep: *mut fid_ep, call: ReceiveCall) -> isize {
 /// As for [`send`].
 pub(crate) unsafe fn remote(ep: *mut fid_ep, call: &RemoteCall) -> isize {
     // SAFETY: promised by the caller.
-    let asked = unsafe {
+    let asked = own_process().and_then(|()| unsafe {
         enter(ep, |state, index| {
             let asked = state.endpoints[index].remote(&state.vectors, call);
             state.deliver(index);
             asked
         })
-    };
+    });
     size(asked.map(|()| 0))
 }
 
@@ -467,6 +467,7 @@ unsafe extern "C" fn control(fid: *mut sys::fid, command: c_int, argument: *mut 
 /// # Safety
 /// `ep` is an open endpoint of ours.
 unsafe fn enable(ep: *mut fid_ep) -> Outcome {
+    remember_process();
     // SAFETY: promised by the caller.
     let (domain, index) = unsafe { of(ep) };
     let mut state = domain.lock();

@@ -4,6 +4,8 @@
 //! follow its pointers (fi_close is an inline function), and then has to reach code that refuses.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
 use crate::secret_pages;
 use crate::sys;
@@ -34,6 +36,32 @@ pub(crate) fn size(outcome: Outcome<usize>) -> isize {
 pub(crate) fn alive() -> Outcome {
     if secret_pages::alive() { Ok(()) } else { Err(Errno(sys::FI_EPERM)) }
 }
+
+/// Refuses in a child that shares its parent's memory (vfork, clone with CLONE_VM): but for its number
+/// it is its parent. The guard notes when such a child may exist; until then no system call asks.
+pub(crate) fn own_process() -> Outcome {
+    // SAFETY: null or a flag of the guard's, which is never unloaded.
+    let shared = unsafe { MEMORY_WAS_SHARED.load(Ordering::Relaxed).as_ref() };
+    if shared.is_some_and(|shared| !shared.load(Ordering::Relaxed)) {
+        return Ok(());
+    }
+    // SAFETY: getpid has no preconditions.
+    if unsafe { libc::getpid() } == PROCESS.load(Ordering::Relaxed) { Ok(()) } else { Err(Errno(sys::FI_EPERM)) }
+}
+
+/// Remembers which process this is, when its first endpoint is opened.
+pub(crate) fn remember_process() {
+    // SAFETY: a C string; the guard stands in LD_PRELOAD, so its symbol is global.
+    let flag = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"gambeson_memory_was_shared".as_ptr()) };
+    MEMORY_WAS_SHARED.store(flag.cast(), Ordering::Relaxed);
+    // SAFETY: getpid has no preconditions.
+    let own = unsafe { libc::getpid() };
+    // A child that shares this memory stays one, whatever it opens.
+    let _ = PROCESS.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+static PROCESS: AtomicI32 = AtomicI32::new(0);
+static MEMORY_WAS_SHARED: AtomicPtr<AtomicBool> = AtomicPtr::new(ptr::null_mut());
 
 /// A libfabric object: `F` is what libfabric defines, `B` what we need to find the rest.
 #[repr(C)]

@@ -10,6 +10,7 @@
 //! their MPI or their PMPI name, so both names of each are enough. The real function is looked
 //! up under the name that was called, which leaves profilers in the chain where they were.
 
+mod children;
 mod environment;
 mod provider;
 mod real;
