@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.suites import IMB, MPI4PY, STALL_S, Outcomes, Result
+from conformance.suites import IMB, IMB_MPIS, MPI4PY, STALL_S, SUITES, Outcomes, Result
 from harness import mpis
 from harness.mpis import ROOT
 
@@ -101,27 +101,29 @@ class Comparison:
     kept: int
     lost: Outcomes
     gained: list[str]
+    refused: Outcomes
     missing: dict[str, int]
     """Modules in which fewer tests gave a result sealed than plain, and by how many."""
 
 
 def compare(plain: Suite, sealed: Suite) -> Comparison:
-    before = {name: outcome for part in plain.values() for name, outcome in part.not_ok.items()}
-    after = {name: outcome for part in sealed.values() for name, outcome in part.not_ok.items()}
-    lost = {name: outcome for name, outcome in after.items() if name not in before and outcome != "refused"}
-    missing = {}
-    for name, part in plain.items():
-        other = sealed.get(name, Part())
-        short = total(part) - total(other)
-        if short > 0:
-            missing[name] = short
-    sound = sum(part.ok for part in plain.values())
+    """Of the parts that ran in both modes."""
+    both = [name for name in plain if name in sealed]
+    before = {test: outcome for name in both for test, outcome in plain[name].not_ok.items()}
+    after = {test: outcome for name in both for test, outcome in sealed[name].not_ok.items()}
+    new = {test: outcome for test, outcome in after.items() if test not in before}
+    refused = {test: outcome for test, outcome in new.items() if outcome == "refused"}
+    lost = {test: outcome for test, outcome in new.items() if outcome != "refused"}
+    missing = {name: total(plain[name]) - total(sealed[name]) for name in both}
+    missing = {name: short for name, short in missing.items() if short > 0}
+    sound = sum(plain[name].ok for name in both)
     return Comparison(
-        ran=sum(map(total, plain.values())),
+        ran=sum(total(plain[name]) for name in both),
         sound=sound,
-        kept=sound - len(lost) - sum(missing.values()),
+        kept=sound - len(new) - sum(missing.values()),
         lost=lost,
-        gained=[name for name, outcome in before.items() if name not in after and outcome not in ("hang", "died")],
+        refused=refused,
+        gained=[test for test in before if test not in after],
         missing=missing,
     )
 
@@ -131,17 +133,20 @@ def total(part: Part) -> int:
 
 
 def shown(tests: Outcomes | Iterable[str]) -> str:
-    """Tests by name, those of the same name and outcome in several classes together."""
+    """Tests by name: module, classes and tests with the same outcome together."""
     outcomes = tests if isinstance(tests, dict) else dict.fromkeys(tests, "")
-    groups: dict[tuple[str, str, str], list[str]] = {}
+    classes: dict[tuple[str, str, str], list[str]] = {}
     for name, outcome in sorted(outcomes.items()):
-        module, _, rest = name.rpartition(".")
+        module, _, test = name.rpartition(".")
         folder, _, class_ = module.rpartition(".")
-        groups.setdefault((folder, rest, outcome), []).append(class_)
+        classes.setdefault((folder, outcome, test), []).append(class_)
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (folder, outcome, test), among in sorted(classes.items()):
+        groups.setdefault((folder, outcome, tuple(among)), []).append(f"`{test}`")
     words = []
-    for (folder, test, outcome), classes in groups.items():
-        where = f" in {folder}: {', '.join(classes)}" if folder else ""
-        words.append(f"`{test}`{where}" + (f" ({outcome})" if outcome else ""))
+    for (folder, outcome, in_classes), names in groups.items():
+        where = f"{folder} {', '.join(in_classes)}: " if folder else ""
+        words.append(where + ", ".join(names) + (f" ({outcome})" if outcome else ""))
     return "; ".join(words) or "none"
 
 
@@ -161,20 +166,23 @@ def page(plain: Record, sealed: Record) -> str:
     keys = sorted((key for key in plain.suites if key in sealed.suites), key=order)
     results = {key: compare(plain.suites[key], sealed.suites[key]) for key in keys}
     for key, result in results.items():
-        skipped = sum(part.skipped for part in plain.suites[key].values())
-        lost = len(result.lost) + sum(result.missing.values())
-        refused = sum(outcome == "refused" for outcome in sealed.not_ok(key).values())
-        cells = [*key.split(" "), result.ran, skipped, result.sound, result.kept - refused]
-        lines.append("| " + " | ".join(map(str, cells)) + f" | {lost}{f', {refused} refused' if refused else ''} |")
-    if open_ := [key for key in sorted(plain.suites, key=order) if key not in sealed.suites]:
-        lines += ["", f"Plain only so far: {', '.join(open_)}."]
+        skipped = sum(part.skipped for name, part in plain.suites[key].items() if name in sealed.suites[key])
+        lost = str(len(result.lost) + sum(result.missing.values()))
+        if result.refused:
+            lost += f", {len(result.refused)} refused"
+        cells = [*key.split(" "), result.ran, skipped, result.sound, result.kept, lost]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    if gaps := not_run(plain, sealed):
+        lines += ["", "Not run yet, and not counted above:", "", *gaps]
 
     def section(title: str, entries: dict[str, str]) -> None:
         lines.extend(["", f"## {title}", ""])
         by_text: dict[str, list[str]] = {}
         for key, text in entries.items():
             by_text.setdefault(text, []).append(key)
-        lines.extend(f"- {', '.join(places(keys))}: {text}" for text, keys in by_text.items())
+        for text, keys in by_text.items():
+            lines.append(f"- {', '.join(places(keys))}:")
+            lines.extend(f"  - {line}" for line in text.split("; "))
         if not entries:
             lines.append("None.")
 
@@ -186,13 +194,10 @@ def page(plain: Record, sealed: Record) -> str:
             if result.lost or result.missing
         },
     )
-    refused_names = {
-        key: {name: outcome for name, outcome in sealed.not_ok(key).items() if outcome == "refused"} for key in keys
-    }
-    if any(refused_names.values()):
+    if any(result.refused for result in results.values()):
         section(
             "Refused sealed, with the remedy",
-            {key: shown(list(names)) for key, names in refused_names.items() if names},
+            {key: shown(list(result.refused)) for key, result in results.items() if result.refused},
         )
     section(
         "Fails by itself, without Gambeson",
@@ -213,10 +218,28 @@ def page(plain: Record, sealed: Record) -> str:
     return "\n".join(lines) + "\n"
 
 
+def not_run(plain: Record, sealed: Record) -> list[str]:
+    """What is missing in the table, a line each."""
+    modules = sorted({part for key, parts in plain.suites.items() if key.startswith("mpi4py") for part in parts})
+    lines = []
+    for mpi in mpis.ALL:
+        for ranks in (2, 4):
+            for suite in SUITES:
+                if suite.startswith("IMB") and mpi not in IMB_MPIS:
+                    continue
+                key = f"{suite} {mpi} {ranks}"
+                for record, mode in ((plain, "plain"), (sealed, "sealed")):
+                    wanted = modules if suite == "mpi4py" else [suite]
+                    absent = [name for name in wanted if name not in record.suites.get(key, {})]
+                    if absent:
+                        which = "" if len(absent) == len(wanted) else f": {', '.join(absent)}"
+                        lines.append(f"- {places([key])[0]}, {mode}{which}")
+    return lines
+
+
 def order(key: str) -> tuple[int, int, int]:
     suite, mpi, ranks = key.split(" ")
-    names = ["mpi4py", "operations", *(imb.name for imb in IMB)]
-    return names.index(suite), mpis.ALL.index(mpi), int(ranks)
+    return SUITES.index(suite), mpis.ALL.index(mpi), int(ranks)
 
 
 def places(keys: list[str]) -> list[str]:

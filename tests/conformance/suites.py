@@ -193,6 +193,8 @@ IMB = [
         takes_npmin=False,
     ),
 ]
+IMB_MPIS = ("mpich", "intel")
+SUITES = ["mpi4py", "operations", *(imb.name for imb in IMB)]
 
 
 def parse_imb(output: str) -> tuple[Outcomes, str]:
