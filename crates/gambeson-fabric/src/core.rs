@@ -507,4 +507,4 @@ const GETINFO_HIDDEN: u64 = 1 << 60;
 /// What our structs and habits are good for: 1.17, whatever is newer.
 const CORE_VERSION: u32 = 1 << 16 | 17;
 /// Completions that are taken at a time.
-const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;

@@ -24,8 +24,8 @@ pub(crate) const CAPS: u64 = TX_CAPS | RX_CAPS | DOMAIN_CAPS;
 /// Largest message, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 64 << 30;
 /// Largest message of fi_inject, in bytes. What is injected is sealed before the call returns, into a
-/// buffer of ours; only a message that has to wait is copied.
-pub(crate) const INJECT_MAX: usize = 16 << 10;
+/// buffer of ours, and nobody waits for word of its delivery; only a message that has to wait is copied.
+pub(crate) const INJECT_MAX: usize = 64 << 10;
 
 const TX_CAPS: u64 = sys::FI_MSG | sys::FI_TAGGED | sys::FI_RMA | sys::FI_SEND | sys::FI_READ | sys::FI_WRITE;
 const RX_CAPS: u64 = sys::FI_MSG

@@ -9,7 +9,7 @@ use gambeson_proto::identity::{Card, Identity};
 use gambeson_proto::ledger::Counters;
 
 use crate::carrier::{Carrier, Done, Incoming, Outgoing};
-use crate::core::{self, Event, Events, UNREACHABLE, library};
+use crate::core::{self, BATCH, Event, Events, UNREACHABLE, library};
 use crate::domain::Domain;
 use crate::fid::{Errno, Outcome};
 use crate::job::{COUNTERS, Membership};
@@ -80,14 +80,19 @@ impl Live {
     pub(crate) fn pump(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..ROUNDS {
-            if self.carrier.core.poll(&mut self.events) == 0 {
-                break;
-            }
-            moved = true;
+            let count = self.carrier.core.poll(&mut self.events);
+            moved |= count > 0;
             for event in self.events.iter() {
                 settle(&mut self.engine, &mut self.carrier, event);
             }
-            self.carrier.post_receives();
+            // What arrived goes to the program before anything else is done: asking the core again is
+            // a system call, and receives are posted anew when nothing arrives, or when few are left.
+            if count == 0 || self.carrier.store.few_are_posted() {
+                self.carrier.post_receives();
+            }
+            if count < BATCH {
+                break;
+            }
         }
         self.engine.progress(&mut self.carrier);
         self.polls = self.polls.wrapping_add(1);

@@ -255,7 +255,7 @@ const WRITE: u64 = Operation::Write as u64;
 
 const NOTHING: Segments = Segments::NOTHING;
 /// Requests that can arrive between two looks; more wait in the protocol.
-const SLOTS: usize = 16;
+const SLOTS: usize = 8;
 const HEADER_LEN: usize = 40;
 /// Writes up to this size, in bytes, go with their request; all that can be injected do.
 pub(crate) const INLINE: usize = info::INJECT_MAX;

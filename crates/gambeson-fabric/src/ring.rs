@@ -188,6 +188,11 @@ impl Store {
         self.idle.pop()
     }
 
+    /// Whether the core has fewer than half of the receives.
+    pub(crate) fn few_are_posted(&self) -> bool {
+        self.idle.len() > RECEIVES / 2
+    }
+
     /// Whether the core has no outgoing record of ours any more.
     pub(crate) fn all_sent(&self) -> bool {
         self.small.len() == SMALL && self.large.len() == LARGE

@@ -94,6 +94,11 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Payload of the first record of a message that goes out unasked.
+    fn first_of(&self, size: usize) -> usize {
+        if size <= self.single_max { size } else { (size / 2).min(self.record_payload) }
+    }
+
     /// Bytes that every buffer for a record must have.
     pub fn record_capacity(&self) -> usize {
         crate::record::capacity(self.single_max.max(self.request_payload).max(self.record_payload))

@@ -33,6 +33,8 @@ pub(super) struct Peer<H: Host> {
     pub(super) granted: VecDeque<OutgoingKey>,
     /// Messages in the order in which they were sent; the first may be half out.
     pub(super) queue: VecDeque<OutgoingKey>,
+    /// Bytes that were copied for messages in the queue.
+    pub(super) copied: usize,
     /// A sealed record that goes out before anything else.
     pub(super) stuck: Option<Stuck<H::Buffer>>,
     /// Whether the peer is on the list of those with work to go on with.
@@ -72,6 +74,7 @@ impl<H: Host> Peer<H> {
             control: VecDeque::new(),
             granted: VecDeque::new(),
             queue: VecDeque::new(),
+            copied: 0,
             stuck: None,
             dirty: false,
             incoming: None,

@@ -19,8 +19,8 @@ pub(super) const MESSAGE_COST: usize = 128;
 /// Messages that may wait for one peer before the program is asked to try again. A program may have
 /// that many sends outstanding before anybody receives, and none of them may block it.
 const QUEUE_MAX: usize = 1 << 20;
-/// As above, where the message's bytes are copied.
-const COPIES_MAX: usize = 1 << 16;
+/// Bytes that may be copied for one peer, for as long as its messages wait.
+const COPIED_MAX: usize = 1 << 30;
 
 /// A message that did not go out in one record at once.
 pub(super) struct Outgoing<H: Host> {
@@ -56,20 +56,18 @@ impl<H: Host> Endpoint<H> {
     /// Sends a message. [`Host::sent`] follows, perhaps before this returns. The send comes back
     /// when too many messages wait for that peer: try again after progress.
     pub fn send(&mut self, host: &mut H, request: SendRequest, send: H::Send) -> Result<(), H::Send> {
-        let origin = UserPart::<H> { send: &send, offset: 0, len: request.len };
         if self.is_own(request.peer) {
-            if self.send_own(host, &request, origin) {
+            if self.send_own(host, &request, UserPart::<H> { send: &send, offset: 0, len: request.len }) {
                 host.sent(send);
             } else {
                 self.await_own(request, Body::User(send));
             }
-        } else if self.at_once(host, &request, origin) {
-            host.sent(send);
         } else {
-            if self.waiting(request.peer) >= QUEUE_MAX {
-                return Err(send);
+            match self.at_once(host, &request, |offset, len| UserPart::<H> { send: &send, offset, len }) {
+                Some(gone) if gone == request.len => host.sent(send),
+                None if self.waiting(request.peer) >= QUEUE_MAX => return Err(send),
+                gone => self.enqueue(host, request, Body::User(send), gone),
             }
-            self.enqueue(host, request, Body::User(send));
         }
         self.report(host);
         Ok(())
@@ -82,43 +80,67 @@ impl<H: Host> Endpoint<H> {
                 let body = Body::Copied(self.spare.copy(bytes));
                 self.await_own(request, body);
             }
-        } else if !self.at_once(host, &request, bytes) {
-            if self.waiting(request.peer) >= COPIES_MAX {
-                return Err(Busy);
+        } else {
+            let gone = self.at_once(host, &request, |offset, len| &bytes[offset..offset + len]);
+            let copied = self.peers[request.peer.0 as usize].copied + bytes.len();
+            match gone {
+                Some(gone) if gone == request.len => {}
+                None if self.waiting(request.peer) >= QUEUE_MAX || copied > COPIED_MAX => return Err(Busy),
+                gone => {
+                    self.peers[request.peer.0 as usize].copied = copied;
+                    let body = Body::Copied(self.spare.copy(bytes));
+                    self.enqueue(host, request, body, gone);
+                }
             }
-            let body = Body::Copied(self.spare.copy(bytes));
-            self.enqueue(host, request, body);
         }
         self.report(host);
         Ok(())
     }
 
-    /// The way of nearly every message: one record, nothing before it, no table touched.
-    fn at_once(&mut self, host: &mut H, request: &SendRequest, origin: impl Origin) -> bool {
+    /// The way of nearly every message: sealed from where it stands, nothing before it, no table
+    /// touched. How many bytes are out; `None` when not even a record without bytes is.
+    fn at_once<O: Origin>(
+        &mut self,
+        host: &mut H,
+        request: &SendRequest,
+        part: impl Fn(usize, usize) -> O,
+    ) -> Option<usize> {
         if self.dead || !self.connect(request.peer) {
-            return false;
+            return None;
         }
         let peer = &mut self.peers[request.peer.0 as usize];
         let cost = MESSAGE_COST + request.len;
-        if request.len > self.config.single_max || request.delivery || peer.credit < cost || !peer.is_clear() {
-            return false;
+        if request.len > self.config.eager_max || request.delivery || peer.credit < cost || !peer.is_clear() {
+            return None;
         }
-        let envelope = first_envelope(request, 0, 0);
-        if self.wire.emit(host, peer, envelope, request.len, origin) == Emitted::Blocked {
-            return false;
+        let first = self.config.first_of(request.len);
+        if self.wire.emit(host, peer, first_envelope(request, 0, 0), first, part(0, first)) == Emitted::Blocked {
+            return None;
         }
         peer.credit -= cost;
-        self.count_sent(request.len);
-        true
+        let mut gone = first;
+        while gone < request.len {
+            let len = (request.len - gone).min(self.config.record_payload);
+            if self.wire.emit(host, peer, Envelope::new(Kind::More), len, part(gone, len)) == Emitted::Blocked {
+                break;
+            }
+            gone += len;
+        }
+        if gone == request.len {
+            self.count_sent(request.len);
+        }
+        Some(gone)
     }
 
     fn waiting(&self, peer: PeerId) -> usize {
         self.peers[peer.0 as usize].queue.len()
     }
 
-    fn enqueue(&mut self, host: &mut H, request: SendRequest, body: Body<H>) {
-        let end = request.len;
-        let key = self.outgoing.insert(Outgoing { request, body, offset: 0, end, state: State::Queued });
+    /// Keeps a message until the rest of it can go out; `gone` bytes are, if it has begun.
+    fn enqueue(&mut self, host: &mut H, request: SendRequest, body: Body<H>, gone: Option<usize>) {
+        let (offset, end) = (gone.unwrap_or(0), request.len);
+        let state = if gone.is_some() { State::Unasked } else { State::Queued };
+        let key = self.outgoing.insert(Outgoing { request, body, offset, end, state });
         self.peers[request.peer.0 as usize].queue.push_back(key);
         self.count_sent(request.len);
         self.pump(host, request.peer);
@@ -212,9 +234,12 @@ impl<H: Host> Endpoint<H> {
     }
 
     fn complete_send(&mut self, host: &mut H, key: OutgoingKey) {
-        match self.outgoing.remove(key).map(|outgoing| outgoing.body) {
-            Some(Body::User(send)) => host.sent(send),
-            Some(Body::Copied(bytes)) => self.spare.put(bytes),
+        match self.outgoing.remove(key) {
+            Some(Outgoing { body: Body::User(send), .. }) => host.sent(send),
+            Some(Outgoing { body: Body::Copied(bytes), request, .. }) => {
+                self.peers[request.peer.0 as usize].copied -= bytes.len();
+                self.spare.put(bytes);
+            }
             None => {}
         }
     }
@@ -270,11 +295,7 @@ fn begin<H: Host>(
         wire.counters.credits_stalled += 1;
         return Err(Advance::NoCredit);
     };
-    let first = match size {
-        _ if !unasked => size.min(config.request_payload).min(room),
-        _ if size <= config.single_max => size,
-        _ => (size / 2).min(config.record_payload),
-    };
+    let first = if unasked { config.first_of(size) } else { size.min(config.request_payload).min(room) };
     let cost = MESSAGE_COST + if unasked { size } else { first };
     let flags = if unasked { 0 } else { message::GRANT };
     let envelope = first_envelope(&outgoing.request, flags, key.data().as_ffi());
