@@ -32,14 +32,14 @@ impl Spare {
     }
 
     /// Takes a buffer back.
-    pub(super) fn put(&mut self, mut buffer: Vec<u8>) {
+    pub(super) fn put(&mut self, buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity == 0 {
             return;
         }
         let free = &mut self.classes[capacity.ilog2().min(CLASSES as u32 - 1) as usize];
         if free.len() < KEPT && free.len() * capacity < KEPT_BYTES {
-            buffer.truncate(0);
+            // With its length, so that the next to take it writes no zeros first.
             free.push(buffer);
         }
     }
