@@ -133,9 +133,7 @@ def test_more_mixtures(mpi: Mpi, run_checks: RunChecks, n: int, seed: int) -> No
 
 
 @pytest.mark.mpis("mpich", "openmpi", "intel")
-def test_partitioned(mpi: Mpi, run_checks: RunChecks, plain: bool) -> None:
-    if mpi.name == "intel" and not plain:
-        pytest.xfail("partitioned sends hang under Intel MPI: docs/known-issues.md")
+def test_partitioned(mpi: Mpi, run_checks: RunChecks) -> None:
     run_checks(mpi, "partitioned", 2)
 
 

@@ -15,6 +15,7 @@ import pytest
 from harness.hosts import Hosts
 from harness.jobs import MARK, Job, end_marked, run_marked
 from harness.mpis import Mpi, clean_environment
+from harness.programs import Programs
 
 
 def environment(mpi: Mpi) -> dict[str, str]:
@@ -232,6 +233,28 @@ def test_json_goes_to_a_file(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
     assert job.stdout == "output\n"
     held = json.loads(report.read_text())
     assert (held["status"], held["ranks"], held["refused"]) == (0, [], [])
+
+
+@pytest.mark.mpis("intel")
+def test_intels_own_libfabric_is_found_without_its_setup_script(
+    gambeson: Path, mpi: Mpi, programs: Programs, tmp_path: Path
+) -> None:
+    """A program in C would otherwise load the distribution's, and what the user names is left alone."""
+    assert mpi.mpicc
+    include, library = Path(mpi.mpicc).parents[1] / "include", mpi.bin.parent / "lib"
+    linked = [f"-I{include}", str(library / "libmpi.so.12"), f"-Wl,-rpath,{library}"]
+    program = programs.compile("cc", "start.c", *linked)
+    script = f'{program}; echo "with $I_MPI_OFI_LIBRARY"'
+    env = environment(mpi) | {"LD_LIBRARY_PATH": ""}
+    command = [str(gambeson), "run", "--intra-host", "sealed", "--", *mpi.mpiexec, "-n", "2", "bash", "-c", script]
+    own = run_marked(command, env=env, timeout=60).check()
+    assert "rank 1 started, error 0" in own.stdout
+    [found] = {line.split()[1] for line in own.stdout.splitlines() if line.startswith("with ")}
+    other = tmp_path / "libfabric.so.1"
+    other.symlink_to(found)
+    for choice in ({"I_MPI_OFI_LIBRARY": str(other)}, {"LD_LIBRARY_PATH": str(tmp_path)}):
+        job = run_marked(command, env=env | choice, timeout=60).check()
+        assert f"with {other}\n" in job.stdout, job.describe()
 
 
 @pytest.mark.namespaces

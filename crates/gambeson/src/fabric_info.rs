@@ -1,10 +1,12 @@
-//! Asks a libfabric, in a process of its own, which providers it offers.
+//! Finds the libfabric of an MPI and asks it, in a process of its own, which providers it offers.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::job::Job;
+use crate::launcher::{Flavour, Launcher, Libfabric};
 use crate::libraries::Libraries;
 
 /// What a libfabric says of itself.
@@ -31,8 +33,37 @@ pub(crate) fn ask(
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
+/// The libfabric that the ranks of a launcher will find, where that is known.
+pub(crate) fn of_launcher(launcher: &Launcher, libraries: &Libraries) -> Option<Libfabric> {
+    let path = match launcher.flavour {
+        // Of the MPI behind it nothing is known.
+        Flavour::Slurm => return None,
+        Flavour::Intel => chosen_for_intel().or_else(|| of_mpi(&launcher.program).filter(|_| intel_takes_its_own()))?,
+        Flavour::Mpich | Flavour::OpenMpi { .. } => of_mpi(&launcher.program)?,
+    };
+    Some(Libfabric { version: version(libraries, &path), path })
+}
+
+/// What Intel MPI loads by its bare name, or by the one that a variable gives, when it is run.
+fn chosen_for_intel() -> Option<PathBuf> {
+    let named = env::var_os("I_MPI_OFI_LIBRARY").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let name = named.unwrap_or_else(|| PathBuf::from("libfabric.so.1"));
+    if name.components().count() > 1 {
+        return Some(name);
+    }
+    let path = env::var_os("LD_LIBRARY_PATH")?;
+    let directories = env::split_paths(&path).filter(|directory| !directory.as_os_str().is_empty());
+    directories.map(|directory| directory.join(&name)).find(|library| library.is_file())
+}
+
+/// What users tell Intel's setup script, who want the distribution's libfabric.
+fn intel_takes_its_own() -> bool {
+    let internal = env::var("I_MPI_OFI_LIBRARY_INTERNAL").unwrap_or_default();
+    !["0", "no", "off", "disable"].contains(&internal.as_str())
+}
+
 /// The libfabric that the MPI of this mpiexec is linked with, itself or by its component.
-pub(crate) fn of_mpi(mpiexec: &Path) -> Option<PathBuf> {
+fn of_mpi(mpiexec: &Path) -> Option<PathBuf> {
     let real = fs::canonicalize(mpiexec).ok()?;
     let prefix = real.parent()?.parent()?;
     let mut libraries = Vec::new();
@@ -47,7 +78,7 @@ pub(crate) fn of_mpi(mpiexec: &Path) -> Option<PathBuf> {
         libraries.push(directory.join("libfabric.so.1"));
         libraries.push(directory.join("libfabric/libfabric.so.1"));
     }
-    libraries.push(prefix.join("opt/mpi/libfabric/lib/libfabric.so.1"));
+    libraries.extend(["opt/mpi/libfabric/lib", "libfabric/lib"].map(|place| prefix.join(place).join("libfabric.so.1")));
     libraries.iter().filter(|library| library.is_file()).find_map(|library| fabric_of(library))
 }
 
@@ -63,8 +94,7 @@ fn fabric_of(library: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(path))
 }
 
-/// The version of a libfabric.
-pub(crate) fn version(libraries: &Libraries, libfabric: &Path) -> Option<(u32, u32)> {
+fn version(libraries: &Libraries, libfabric: &Path) -> Option<(u32, u32)> {
     let output =
         Command::new(&libraries.fabric_info).arg(libfabric).arg("version").stdin(Stdio::null()).output().ok()?;
     parse(&String::from_utf8_lossy(&output.stdout)).map(|info| info.version)

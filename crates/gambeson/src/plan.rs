@@ -12,7 +12,7 @@ use crate::fabric_info;
 use crate::failure::Failure;
 use crate::hosts::Hosts;
 use crate::launcher::command_line::{Carrier, Meaning, Said, read};
-use crate::launcher::{AGENT_VARIABLES, Flavour, Launcher, OneSided, Request, Variable, recognise};
+use crate::launcher::{AGENT_VARIABLES, Flavour, Launcher, Libfabric, OneSided, Request, Variable, recognise};
 use crate::libraries::Libraries;
 use crate::policy_files::{self, Loaded};
 
@@ -46,8 +46,8 @@ pub(crate) struct Plan {
     pub(crate) core: String,
     pub(crate) hosts: Hosts,
     pub(crate) libraries: Libraries,
-    /// The version of the libfabric that the ranks will find, where it matters.
-    libfabric: Option<(u32, u32)>,
+    /// What the ranks will find, where it is known.
+    pub(crate) libfabric: Option<Libfabric>,
     /// What the launcher is started with.
     pub(crate) arguments: Vec<OsString>,
     /// The program that carries the secret to other hosts, and its own arguments.
@@ -65,15 +65,8 @@ impl Plan {
         let said = read(launcher.dialect(), arguments);
         let hosts = Hosts::find(&said);
         let libraries = Libraries::find(Some(&launcher))?;
-        let libfabric = match launcher.flavour {
-            // These come with a newer one of their own.
-            Flavour::Intel | Flavour::OpenMpi { major: 5.. } | Flavour::Slurm => None,
-            Flavour::Mpich | Flavour::OpenMpi { .. } => {
-                fabric_info::of_mpi(&launcher.program).and_then(|path| fabric_info::version(&libraries, &path))
-            }
-        };
         let mut plan = Self {
-            libfabric,
+            libfabric: fabric_info::of_launcher(&launcher, &libraries),
             launcher,
             loaded,
             core: core(&options.core)?,
@@ -121,7 +114,7 @@ impl Plan {
             intra_host: self.policy().intra_host(),
             several_hosts: self.hosts.several(),
             core: &self.core,
-            libfabric: self.libfabric,
+            libfabric: self.libfabric.as_ref(),
             providers,
         }
     }

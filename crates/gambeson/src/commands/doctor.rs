@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fabric_info::{self, FabricInfo};
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::{self, Job};
-use crate::launcher::command_line;
+use crate::launcher::{Libfabric, command_line};
 use crate::machine;
 use crate::plan::{Options, Plan};
 use crate::policy_files;
@@ -98,7 +98,7 @@ impl Findings {
 
     fn libfabric(&mut self, plan: &Plan) -> Result<(), Failure> {
         self.fine("provider", plan.libraries.provider.display().to_string());
-        let Some(path) = fabric_info::of_mpi(&plan.launcher.program) else {
+        let Some(Libfabric { path, .. }) = &plan.libfabric else {
             self.note(
                 "libfabric",
                 "none was found near this mpiexec; the guard will tell whether the program's MPI has one",
@@ -106,7 +106,7 @@ impl Findings {
             return Ok(());
         };
         let job = throw_away_job(plan)?;
-        let ask = |provider: Option<&str>| fabric_info::ask(&plan.libraries, &path, &job, &plan.core, provider);
+        let ask = |provider: Option<&str>| fabric_info::ask(&plan.libraries, path, &job, &plan.core, provider);
         let Some(FabricInfo { version, providers }) = ask(None) else {
             self.note("libfabric", format!("{} does not answer", path.display()));
             return Ok(());

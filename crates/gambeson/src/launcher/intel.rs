@@ -32,6 +32,11 @@ fn variables(request: &Request<'_>) -> Vec<Variable> {
         }
     }
     variables.push(Variable::new("I_MPI_OFI_PROVIDER", "gambeson"));
+    // Intel's setup script leads to the libfabric that came with the MPI. Who did not run it would
+    // get the distribution's, if any, for programs in C and Fortran.
+    if let Some(libfabric) = request.libfabric {
+        variables.push(Variable::new("I_MPI_OFI_LIBRARY", libfabric.path.display().to_string()).or(|_| true));
+    }
     variables
 }
 

@@ -44,10 +44,17 @@ pub(crate) struct Request<'r> {
     pub(crate) several_hosts: bool,
     /// The provider that carries the sealed records.
     pub(crate) core: &'r str,
-    /// The libfabric that the ranks will find, where it matters and is known.
-    pub(crate) libfabric: Option<(u32, u32)>,
+    /// The libfabric that the ranks will find, where it is known.
+    pub(crate) libfabric: Option<&'r Libfabric>,
     /// The directory with the provider, which FI_PROVIDER_PATH will name.
     pub(crate) providers: &'r Path,
+}
+
+/// A libfabric and its version, if it tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Libfabric {
+    pub(crate) path: PathBuf,
+    pub(crate) version: Option<(u32, u32)>,
 }
 
 /// A variable that a rank must find as it is here.
@@ -122,7 +129,7 @@ impl Variable {
 
 /// What libfabric needs under every MPI.
 fn libfabric_variables(request: &Request<'_>) -> Vec<Variable> {
-    let providers = match request.libfabric {
+    let providers = match request.libfabric.and_then(|libfabric| libfabric.version) {
         // Before libfabric 1.18 tcp needs another provider on top of it, which finds it only when
         // FI_PROVIDER shows both.
         Some(version) if version < (1, 18) => {

@@ -1,5 +1,5 @@
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::command_line::{Carrier, Said, programs, read};
 use super::recognise::flavour;
@@ -132,21 +132,22 @@ fn each_mpi_gets_what_it_needs() {
 
 #[test]
 fn an_old_libfabric_is_shown_the_parts_of_the_core() {
-    for (libfabric, core, expected) in [
+    for (version, core, expected) in [
         (None, "tcp", "gambeson"),
         (Some((1, 17)), "tcp", "gambeson,tcp,ofi_rxm"),
         (Some((1, 11)), "verbs;ofi_rxm", "gambeson,verbs,ofi_rxm"),
         (Some((1, 18)), "tcp", "gambeson"),
         (Some((2, 5)), "tcp", "gambeson"),
     ] {
+        let libfabric = Libfabric { path: PathBuf::new(), version };
         let request = Request {
             intra_host: IntraHost::Mpi,
             several_hosts: false,
             core,
-            libfabric,
+            libfabric: Some(&libfabric),
             providers: Path::new("/job/lib"),
         };
-        for dialect in [&mpich::DIALECT, &openmpi::DIALECT_4] {
+        for dialect in [&mpich::DIALECT, &openmpi::DIALECT_4, &intel::DIALECT] {
             assert_eq!((dialect.variables)(&request)[0].value, expected);
         }
     }
