@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -95,6 +97,41 @@ def test_unusable_credential(gambeson: Path, mpi: Mpi, programs: Programs, how: 
 
 
 @needs_root
+def test_provider_of_another_version(gambeson: Path, mpi: Mpi, programs: Programs) -> None:
+    wrapper = [mpi.python, str(programs.path("other_job.py")), "other-gambeson"]
+    job = run(gambeson, mpi, [*wrapper, *start(mpi, programs)])
+    [ours] = re.findall(r"gambeson (\S+)", subprocess.check_output([gambeson, "--version"], text=True))
+    cause = f"the provider here is of Gambeson {ours}, and the job was started by Gambeson 9{ours}"
+    refused(job, cause, "install the same Gambeson, all of it, on every host", "because of rank 1 on ")
+
+
+def test_another_host_with_another_gambeson(gambeson: Path) -> None:
+    """What the agent hears over ssh from a host whose Gambeson is of another version."""
+    name, content = b"version", b"9.9.9"
+    sent = b"GBSNFIL1" + struct.pack(f">IH{len(name)}sI", 1, len(name), name, len(content)) + content
+    done = subprocess.run([gambeson, "keep"], input=sent, capture_output=True, timeout=60, check=False)
+    assert done.returncode == REFUSED and done.stdout == b""
+    assert b"the job was started by Gambeson 9.9.9; use the same Gambeson on all hosts" in done.stderr
+
+
+@needs_root
+def test_out_of_locked_memory_where_keys_may_be_swapped(
+    gambeson: Path, mpi: Mpi, programs: Programs, tmp_path: Path
+) -> None:
+    """The limit holds for the ranks alone; without a swap area nothing is lost, and nothing is said."""
+    swaps = tmp_path / "swaps"
+    script = f"mount --make-rprivate / && mount --bind {swaps} /proc/swaps && ulimit -l 0"
+    script += ' && exec setpriv --bounding-set -ipc_lock --inh-caps -all "$@"'
+    for area in ("", "/dev/nosuch partition 1048572 0 -2\n"):
+        swaps.write_text(f"Filename Type Size Used Priority\n{area}")
+        job = run(gambeson, mpi, ["unshare", "-m", "bash", "-c", script, "sh", *start(mpi, programs)]).check()
+        assert job.stdout.count("started") == 2
+        cause = "keys can't all be locked into memory (the limit of locked memory is too low) and this host swaps"
+        for part in (cause, "raise `ulimit -l`, or use encrypted swap"):
+            assert (part in job.stderr) == bool(area), job.describe()
+
+
+@needs_root
 def test_wrong_secret(gambeson: Path, mpi: Mpi, programs: Programs) -> None:
     wrapper = [mpi.python, str(programs.path("other_job.py")), "other-secret"]
     job = run(gambeson, mpi, [*wrapper, *start(mpi, programs)])
@@ -119,6 +156,26 @@ def test_policy_mismatch(gambeson: Path, mpi: Mpi, programs: Programs, tmp_path:
 def test_core_provider_absent(gambeson: Path, mpi: Mpi, programs: Programs) -> None:
     job = run(gambeson, mpi, start(mpi, programs), "--core", "nosuch")
     refused(job, "the core provider nosuch of libfabric", "choose another with `gambeson run --core NAME`")
+
+
+@pytest.mark.parametrize(
+    ("core", "cause"),
+    [
+        ("shm", "its addresses are no IP addresses, which are all that a card can hold"),
+        ("udp", "it has no reliable datagram endpoint for plain messages"),
+    ],
+)
+@pytest.mark.mpis("mpich", "openmpi")
+def test_core_that_does_not_fit(gambeson: Path, mpi: Mpi, programs: Programs, core: str, cause: str) -> None:
+    """An address of another kind is longer than what FI_NAME_MAX leaves beside a key and a proof."""
+    job = run(gambeson, mpi, start(mpi, programs), "--core", core)
+    refused(job, f"the core provider {core} of libfabric", cause, "choose another with `gambeson run --core NAME`")
+
+
+@pytest.mark.mpis("openmpi")
+def test_layered_core(gambeson: Path, mpi: Mpi, programs: Programs) -> None:
+    job = run(gambeson, mpi, start(mpi, programs), "--core", "tcp;ofi_rxm").check()
+    assert job.stdout.count("started") == 2
 
 
 def test_core_that_names_no_provider(gambeson: Path, mpi: Mpi) -> None:

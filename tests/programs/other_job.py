@@ -1,4 +1,4 @@
-"""Becomes a program, on rank 1 with a credential altered in the way that the first argument names (needs root)."""
+"""Becomes a program, on rank 1 with a file of the job altered in the way that the first argument names (needs root)."""
 
 import hashlib
 import os
@@ -31,6 +31,7 @@ ALTERATIONS: dict[str, Callable[[bytes], bytes]] = {
     "foreign": lambda credential: b"not a credential",
     "later-version": lambda credential: sealed(credential[:8] + b"\0\2" + credential[10:-32]),
     "readable": lambda credential: credential,
+    "other-gambeson": lambda version: b"9" + version,
 }
 
 
@@ -41,11 +42,12 @@ def rank() -> str:
 
 how, *program = sys.argv[1:]
 if rank() == "1":
-    credential = Path(os.environ["GAMBESON_JOB"], "credential")
-    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="test-credential-", delete=False) as file:
-        file.write(ALTERATIONS[how](credential.read_bytes()))
+    name = "version" if how == "other-gambeson" else "credential"
+    altered = Path(os.environ["GAMBESON_JOB"], name)
+    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="test-altered-", delete=False) as file:
+        file.write(ALTERATIONS[how](altered.read_bytes()))
     Path(file.name).chmod(0o644 if how == "readable" else 0o600)
     # Seen by this rank alone; the directory stays the job's.
     script = 'mount --make-rprivate / && mount --bind "$0" "$1" && rm "$0" && shift && exec "$@"'
-    program = ["unshare", "-m", "bash", "-c", script, file.name, str(credential), *program]
+    program = ["unshare", "-m", "bash", "-c", script, file.name, str(altered), *program]
 os.execvp(program[0], program)

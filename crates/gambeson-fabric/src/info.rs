@@ -103,11 +103,7 @@ pub(crate) fn cannot_open(core: &Info, Errno(error): Errno) {
     let name = name.unwrap_or_default().to_string_lossy();
     let remedy = if name.contains(';') {
         // A layered provider looks for the one below it as any program does.
-        format!(
-            "; with this libfabric FI_PROVIDER must name its parts too, FI_PROVIDER=gambeson,{}, as `gambeson run` \
-             sets it",
-            name.replace(';', ",")
-        )
+        format!("; name it with all its parts, `gambeson run --core '{name}'`, which shows them to libfabric")
     } else {
         String::new()
     };

@@ -175,6 +175,7 @@ fn join() -> Result<Membership, String> {
     let Some(directory) = env::var_os("GAMBESON_JOB").map(PathBuf::from) else {
         return Err(format!("this process belongs to no sealed job (GAMBESON_JOB is not set); {remedy}"));
     };
+    same_gambeson(&directory)?;
     let path = directory.join("credential");
     let refused = |why: String| format!("the job's credential {} can't be used: {why}; {remedy}", path.display());
     let bytes = read_credential(&path).map_err(refused)?;
@@ -193,6 +194,22 @@ fn join() -> Result<Membership, String> {
         directory,
         page: Mutex::new(None),
     })
+}
+
+/// Formats change between versions, and each would take the other's records for garbage.
+fn same_gambeson(directory: &Path) -> Result<(), String> {
+    let ours = env!("CARGO_PKG_VERSION");
+    match std::fs::read_to_string(directory.join("version")) {
+        Ok(theirs) if theirs == ours => Ok(()),
+        Ok(theirs) => Err(format!(
+            "the provider here is of Gambeson {ours}, and the job was started by Gambeson {theirs}; install the same \
+             Gambeson, all of it, on every host of the job"
+        )),
+        Err(error) => Err(format!(
+            "which Gambeson started the job is not known ({}/version: {error}); start the program with `gambeson run`",
+            directory.display()
+        )),
+    }
 }
 
 fn config(credential: &Credential) -> Config {

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// What carries messages between processes of one host: the MPI's own shared memory, in clear, or the provider
     #[arg(long, value_name = "HOW")]
     intra_host: Option<IntraHostArgument>,
-    /// The libfabric provider that carries the sealed records: tcp, verbs, efa, ...
+    /// The libfabric provider that carries the sealed records: tcp, 'verbs;ofi_rxm', efa, ...
     #[arg(long, value_name = "PROVIDER", default_value = "tcp")]
     core: String,
     /// mpiexec and all its arguments

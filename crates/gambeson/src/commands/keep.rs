@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 use crate::job::{self, Job, bundle, processes};
 use crate::libraries::Libraries;
+use crate::machine;
 
 pub(crate) fn execute() -> Result<ExitCode, Failure> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
@@ -40,6 +41,14 @@ pub(crate) fn execute() -> Result<ExitCode, Failure> {
 /// Puts the files into the job's directory here; none where that is the very directory they came from.
 fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
     let lacking = || Failure::refused("the job's files arrived incomplete; use the same Gambeson on all hosts");
+    let version = text(file(files, "version").ok_or_else(lacking)?);
+    if version != job::VERSION {
+        return Err(Failure::refused(format!(
+            "the Gambeson on {} is {}, and the job was started by Gambeson {version}; use the same Gambeson on all hosts",
+            machine::host_name(),
+            job::VERSION
+        )));
+    }
     let encoded = file(files, "credential").ok_or_else(lacking)?;
     let credential = Credential::decode(encoded)
         .map_err(|error| Failure::refused(format!("the credential that arrived cannot be used: {error}")))?;

@@ -15,7 +15,8 @@ use zeroize::Zeroizing;
 pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
 
 /// What a host gets.
-pub(crate) const CARRIED: [&str; 5] = ["credential", "environment", "one-sided", "one-sided-threads", "vendor"];
+pub(crate) const CARRIED: [&str; 6] =
+    ["version", "credential", "environment", "one-sided", "one-sided-threads", "vendor"];
 
 /// The line that says the files are in place.
 pub(crate) const KEPT: &str = "gambeson keeps the job\n";

@@ -3,6 +3,7 @@
 //! ```text
 //! /dev/shm/gambeson-<uid>-<job id>/   0700
 //!   owner          who made it: process id and start, so that a later run can clear up after a crash
+//!   version        of the Gambeson that made it, which the provider compares with its own
 //!   credential     0600: the job secret and the policy
 //!   environment    what every rank must find, for the guard
 //!   one-sided      why windows are refused, if they are; one-sided-threads, if to MPI_THREAD_MULTIPLE alone
@@ -44,6 +45,7 @@ impl Job {
         // From here on whatever fails, dropping the job removes it.
         let job = Self { directory, keys: credential.job_keys() };
         job.write("owner", owner(std::process::id()).unwrap_or_default().as_bytes())?;
+        job.write("version", VERSION.as_bytes())?;
         job.write("credential", &credential.encode())?;
         job.install(libraries)?;
         Ok(job)
@@ -195,6 +197,8 @@ fn owner(pid: u32) -> Option<String> {
     Some(format!("{pid} {start}"))
 }
 
+/// All processes of a job are of one version.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MEMORY: &str = "/dev/shm";
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// The name libfabric looks for.

@@ -129,13 +129,12 @@ impl Variable {
 
 /// What libfabric needs under every MPI.
 fn libfabric_variables(request: &Request<'_>) -> Vec<Variable> {
-    let providers = match request.libfabric.and_then(|libfabric| libfabric.version) {
-        // Before libfabric 1.18 tcp needs another provider on top of it, which finds it only when
-        // FI_PROVIDER shows both.
-        Some(version) if version < (1, 18) => {
-            let layers = if request.core.contains("ofi_rxm") { "" } else { ",ofi_rxm" };
-            format!("gambeson,{}{layers}", request.core.replace(';', ","))
-        }
+    // A provider on top of another finds that one only when FI_PROVIDER shows both.
+    let version = request.libfabric.and_then(|libfabric| libfabric.version);
+    let providers = match version {
+        _ if request.core.contains(';') => format!("gambeson,{}", request.core.replace(';', ",")),
+        // Before libfabric 1.18 tcp needs one.
+        Some(version) if version < (1, 18) => format!("gambeson,{},ofi_rxm", request.core),
         _ => "gambeson".to_owned(),
     };
     vec![

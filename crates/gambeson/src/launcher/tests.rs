@@ -131,13 +131,14 @@ fn each_mpi_gets_what_it_needs() {
 }
 
 #[test]
-fn an_old_libfabric_is_shown_the_parts_of_the_core() {
+fn a_layered_core_is_shown_with_its_parts() {
     for (version, core, expected) in [
         (None, "tcp", "gambeson"),
         (Some((1, 17)), "tcp", "gambeson,tcp,ofi_rxm"),
         (Some((1, 11)), "verbs;ofi_rxm", "gambeson,verbs,ofi_rxm"),
         (Some((1, 18)), "tcp", "gambeson"),
         (Some((2, 5)), "tcp", "gambeson"),
+        (Some((2, 5)), "verbs;ofi_rxm", "gambeson,verbs,ofi_rxm"),
     ] {
         let libfabric = Libfabric { path: PathBuf::new(), version };
         let request = Request {
