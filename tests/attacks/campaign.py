@@ -3,11 +3,13 @@
 
     tests/attacks/campaign.py --mpi mpich --count 1000 --start-seed 1 [--json FILE] [--plain] [--kind WORDS]
     tests/attacks/campaign.py --mpi mpich --seed 17          the attack of this seed again, with all output
+    tests/attacks/campaign.py --sum FILE...                  what campaigns wrote with --json, as tables for the manual
 
 What a job may do under attack: go on and end correctly (`delivered`), or end with status 70 and a sentence that names
 the peer (`ended`). It may not end at all where something was only put into the stream. Everything else is a failure:
-wrong data in the program (`wrong data`), no end in time (`hang`), an end without a name (`unnamed`), a crash, processes
-left behind. `missed`: the attack found nothing to attack, for instance since the job had ended before.
+wrong data in the program (`wrong data`), no end in time (`hang`), an end without a name (`unnamed`), a crash (`core
+crashed` if it is libfabric's and was said), processes left behind. `missed`: the attack found nothing to attack, for
+instance since the job had ended before.
 """
 
 from __future__ import annotations
@@ -43,12 +45,13 @@ SLACK_S = 17.0
 PLAIN_LIMIT_S = 8.0
 PROTECTIONS = ("privacy", "integrity")
 GOOD = ("delivered", "ended")
-FAILURES = ("wrong data", "hang", "unnamed", "crashed", "left behind", "gave in to garbage")
+FAILURES = ("wrong data", "hang", "unnamed", "crashed", "core crashed", "left behind", "gave in to garbage")
 
 _PEER = re.compile(
     r"^gambeson: rank (?P<own>\d+) on (?P<where>\S+): .*?\brank (?P<peer>\d+) on host (?P<host>\S+)", re.M
 )
 _CARD = re.compile(r"^gambeson: rank (?P<own>\d+) on (?P<where>\S+): .*\b(address|card)\b", re.M)
+_CORE = re.compile(r"^gambeson: rank \d+ on \S+: libfabric crashed", re.M)
 _WATCHED = re.compile(r"deleted|reorder|no authentic|misbehave|version of Gambeson|not usable|lost|refused", re.I)
 
 
@@ -130,6 +133,8 @@ def judge(job: Job, seed: int, mpi: str, ranks: int, name: str, attack: Attack, 
         result = "delivered" if attack.applied else "missed"
     elif job.status == 70 and names_peer(job.stderr, name):
         result = "ended"
+    elif job.status == 70 and _CORE.search(job.stderr):
+        result = "core crashed"
     elif re.search(r"[Ss]egmentation|signal (11|6|7|4)\b|SIGSEGV|Aborted|panicked", job.output):
         result = "crashed"
     else:
@@ -178,13 +183,35 @@ def summary(outcomes: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def table_of_all(outcomes: list[Outcome]) -> str:
+    """How many attacks of each kind ended how, on each MPI, in Markdown."""
+    unique = {(outcome.mpi, outcome.seed): outcome for outcome in outcomes}
+    mpi_names = [name for name in mpis.ALL if any(mpi == name for mpi, _ in unique)]
+    counts = Counter((o.kind, o.mpi, o.result) for o in unique.values())
+    results = [*GOOD, "missed", *(name for name in FAILURES if any(o.result == name for o in unique.values()))]
+
+    def cell(kind: str, mpi: str) -> str:
+        found = [counts[kind, mpi, result] for result in results]
+        return " / ".join(map(str, found))
+
+    kinds = sorted({o.kind for o in unique.values()})
+    lines = [f"Each cell: {' / '.join(results)}.", "", f"| attack | {' | '.join(mpi_names)} |"]
+    lines.append("|---|" + "---|" * len(mpi_names))
+    lines += [f"| {kind} | {' | '.join(cell(kind, mpi) for mpi in mpi_names)} |" for kind in kinds]
+    totals = {mpi: Counter(o.result for o in unique.values() if o.mpi == mpi) for mpi in mpi_names}
+    cells = [f"{sum(totals[mpi].values())}: " + " / ".join(str(totals[mpi][r]) for r in results) for mpi in mpi_names]
+    lines.append(f"| **all** | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def replay_command(outcome: Outcome) -> str:
     return f"tests/attacks/campaign.py --mpi {outcome.mpi} --seed {outcome.seed}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mpi", required=True, choices=mpis.ALL)
+    parser.add_argument("--mpi", choices=mpis.ALL)
+    parser.add_argument("--sum", type=Path, nargs="+", metavar="FILE", help="only this: add up what --json wrote")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--start-seed", type=int, default=1)
     parser.add_argument("--seed", type=int, help="only this one, with all output")
@@ -198,6 +225,11 @@ def main() -> int:
     parser.add_argument("--gambeson", type=Path, default=mpis.ROOT / "target" / "release" / "gambeson")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.sum:
+        print(table_of_all([Outcome(**outcome) for file in arguments.sum for outcome in json.loads(file.read_text())]))
+        return 0
+    if not arguments.mpi:
+        parser.error("--mpi or --sum is needed")
     mpi = mpis.find(arguments.mpi)
     kinds = chosen_kinds(arguments.kind)
     single = arguments.seed is not None

@@ -24,8 +24,8 @@ PARALLEL = 3
 OPEN: dict[str, tuple[str, ...]] = {
     # libfabric's tcp follows a null pointer when an acknowledgement or a grant comes out of turn, which one bit in a
     # header brings about; nothing above it can prevent that.
-    "core operation": ("crashed",),
-    "flip core flags": ("crashed",),
+    "core operation": ("core crashed",),
+    "flip core flags": ("core crashed",),
 }
 
 
@@ -75,6 +75,14 @@ def test_roll_call(field: Field, mpi: Mpi, plain: bool, monkeypatch: pytest.Monk
     for outcome in outcomes:
         assert outcome.result == "ended", describe(outcome)
         assert re.search(r"MPI takes the address of rank \d on host \S+ for that of rank \d", outcome.said)
+
+
+def test_crash_of_the_core_is_said(field: Field, mpi: Mpi, plain: bool) -> None:
+    """An acknowledgement out of turn crashes libfabric's tcp: the rank says so, and the job ends with 70."""
+    if plain:
+        pytest.skip("an unprotected job just crashes")
+    outcome = field.attack(mpi, 0, ["core operation"])
+    assert outcome.result == "core crashed", describe(outcome)
 
 
 @pytest.mark.mpis("mpich")

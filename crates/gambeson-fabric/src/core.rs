@@ -373,6 +373,13 @@ impl Endpoint {
         Ok(unsafe { address::read(raw.as_ptr(), len.min(raw.len())) })
     }
 
+    /// An address in the code of the core provider.
+    pub(crate) fn code(&self) -> *const c_void {
+        let queue: *mut sys::fid_cq = self.queue.0.as_ptr().cast();
+        // SAFETY: the queue is open, and its table stays as long as it.
+        unsafe { (*(*queue).ops).read.map_or(ptr::null(), |read| read as *const c_void) }
+    }
+
     /// Makes an address reachable.
     pub(crate) fn insert(&self, address: SocketAddr) -> Outcome<sys::fi_addr_t> {
         let (raw, mut at) = (Raw::from(address), UNREACHABLE);

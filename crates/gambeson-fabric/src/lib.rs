@@ -23,6 +23,7 @@ mod carrier;
 mod cntr;
 mod core;
 mod cq;
+mod crash;
 mod domain;
 mod endpoint;
 mod entry;

@@ -16,7 +16,7 @@ use crate::job::{COUNTERS, Membership};
 use crate::report::{refuse, say};
 use crate::ring::{self, Buffer, Kind, Store};
 use crate::sys::{self, fi_addr_t};
-use crate::{address, info, listener, secret_pages};
+use crate::{address, crash, info, listener, secret_pages};
 
 /// What an enabled endpoint has.
 pub(crate) struct Live {
@@ -52,6 +52,7 @@ impl Live {
             return Err(refused("the core provider's address is no IP address", Errno(sys::FI_EADDRNOTAVAIL)));
         };
         listener::bound_requests(address);
+        crash::watch(endpoint.code());
         let mut seed = zeroize::Zeroizing::new([0; 32]);
         getrandom::fill(&mut *seed).map_err(|_| refused("no random numbers", Errno(sys::FI_EIO)))?;
         let identity = Identity::from_seed(*seed);
