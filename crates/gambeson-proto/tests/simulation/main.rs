@@ -330,6 +330,50 @@ fn garbage_and_replays_alone_do_not_end_the_job() {
     });
 }
 
+/// What one direction keeps of old and coming keys does not depend on how long a record takes, or on what its header
+/// claims before it is authentic.
+#[test]
+fn what_is_withheld_over_ten_rekeyings_arrives_whatever_epochs_are_forged_meanwhile() {
+    let config = Config { epoch_limits: EpochLimits { records: 2, blocks: 1 << 34 }, ..Config::default() };
+    let mut network = Network::new(2, 2, &config, &job("", 1), 0, false);
+    let node = &mut network.nodes[0];
+    for serial in 0..21 {
+        let request =
+            SendRequest { peer: node.ids[1], lane: Lane::Tagged, tag: 1, data: None, len: 8, delivery: false };
+        assert!(node.endpoint.send(&mut node.host, request, (serial, vec![serial as u8; 8])).is_ok());
+    }
+    assert_eq!(node.endpoint.counters().rekeys, 10);
+    let mut withheld: Vec<Vec<u8>> = node.host.outbox.drain(..).map(|(_, record)| record).collect();
+    assert_eq!(withheld.len(), 21);
+    let node = &mut network.nodes[1];
+    let mut forged = 0;
+    for serial in 0..21_u32 {
+        let record = &mut withheld[serial as usize];
+        if serial > 0 {
+            let misses = node.endpoint.counters().cache_misses;
+            // The current epoch is that of the record before; none of these records is what it claims.
+            let current = (serial - 1) / 2;
+            for epoch in [current.wrapping_sub(1), current, current + 1, current + 2, current + 10, u32::MAX] {
+                let mut forgery = record.clone();
+                forgery[0] ^= 1;
+                forgery[20..24].copy_from_slice(&epoch.to_le_bytes());
+                node.endpoint.arrive(&mut node.host, &mut forgery);
+                forged += 1;
+            }
+            assert_eq!(node.endpoint.counters().refused_bad_tag, forged);
+            // The derivation that the next authentic record of the epoch would have needed.
+            assert!(node.endpoint.counters().cache_misses <= misses + 1);
+        }
+        node.endpoint.arrive(&mut node.host, record);
+        let request = ReceiveRequest { lane: Lane::Tagged, source: None, tag: 1, ignore: 0, capacity: 8, multi: None };
+        node.endpoint.receive(&mut node.host, request, SimReceive::new(serial.into(), 8, false));
+        assert_eq!(node.host.arrivals.last().expect("it arrived").bytes, [serial as u8; 8]);
+    }
+    assert_eq!(node.host.violation, None);
+    // One for each epoch that had a second record: the first finds its key among the coming ones.
+    assert_eq!(node.endpoint.counters().cache_misses, 10);
+}
+
 #[test]
 fn a_deleted_last_record_is_noticed_within_the_gap_time_out() {
     for_seeds(20, |seed| {
