@@ -91,7 +91,8 @@ impl Carrier {
     /// The answer to an operation of ours arrived.
     fn remote_done(&mut self, operation: Operation, receive: &Incoming, message: &Received) {
         let error = match message.data {
-            Some(error) => i32::try_from(error).unwrap_or(sys::FI_EIO),
+            // "No error" is no answer: success has no remote data.
+            Some(error) => i32::try_from(error).ok().filter(|error| *error != 0).unwrap_or(sys::FI_EIO),
             // The owner sends what was asked for, or says why not.
             None if message.len != receive.memory.total() || message.overflow > 0 => sys::FI_EIO,
             None => 0,
