@@ -32,6 +32,8 @@ pub(crate) struct Order {
     /// The rank that came last from a host, our own first one aside.
     last: HashMap<IpAddr, Option<u32>>,
     first_of_hosts: FirstOfHosts,
+    /// Ranks have several endpoints each: their order is not known.
+    several_each: bool,
 }
 
 /// The first addresses, as long as no host comes twice.
@@ -47,15 +49,20 @@ impl Order {
     /// Takes the next card into account. `Err`: no MPI library inserts this one here; why.
     pub(crate) fn follow(&mut self, card: &Card, own: Option<u32>, size: usize) -> Result<(), Disorder> {
         // What comes after the world are processes that were spawned or connected to.
-        if self.keys.len() >= size {
+        if self.keys.len() >= size || self.several_each {
             return Ok(());
         }
         if !self.keys.insert(card.public_key) {
             return Err(Disorder::Again);
         }
         let Some(rank) = card.rank else { return Ok(()) };
-        if rank as usize >= size || !self.ranks.insert(rank) {
+        if rank as usize >= size {
             return Err(Disorder::Stranger);
+        }
+        if !self.ranks.insert(rank) {
+            // Another key, so another endpoint of that rank: nobody but the rank could make its card.
+            self.several_each = true;
+            return Ok(());
         }
         if own == Some(rank) && self.keys.len() == 1 {
             self.last.insert(card.address.ip(), None);
@@ -79,7 +86,7 @@ impl Order {
 pub(crate) enum Disorder {
     /// The card was inserted before.
     Again,
-    /// The world has no such rank, or has it already with another card.
+    /// The world has no such rank.
     Stranger,
     /// It follows that of a later rank.
     After(u32),
@@ -184,6 +191,20 @@ mod tests {
         check(3, &[(3, 1), (0, 0), (2, 1), (1, 0)]).unwrap();
         // Then processes that joined later, in any order and with ranks of their own worlds.
         check(0, &[(0, 0), (1, 0), (2, 0), (3, 0), (9, 0), (8, 0), (1, 0), (1, 0)]).unwrap();
+    }
+
+    #[test]
+    fn ranks_may_have_several_endpoints_each() {
+        let mut order = Order::default();
+        for (rank, endpoint) in [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)] {
+            let card = Card {
+                address: ([10, 0, 0, 0], 1000 + 10 * endpoint + rank).into(),
+                public_key: [10 * endpoint as u8 + rank as u8; 32],
+                rank: Some(rank.into()),
+                host: HostIndex::UNLISTED,
+            };
+            order.follow(&card, Some(0), 4).unwrap();
+        }
     }
 
     #[test]
