@@ -78,9 +78,11 @@ class Waiting:
 
 
 @contextlib.contextmanager
-def waiting_job(mpi: Mpi, runner: Runner, folder: Path, n: int = 2) -> Iterator[tuple[Waiting, Future[Job]]]:
+def waiting_job(
+    mpi: Mpi, runner: Runner, folder: Path, n: int = 2, env: dict[str, str] | None = None
+) -> Iterator[tuple[Waiting, Future[Job]]]:
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(runner.run, mpi, [PROGRAMS / "waiting.py", folder], n=n, timeout=90, cwd=folder)
+        future = pool.submit(runner.run, mpi, [PROGRAMS / "waiting.py", folder], n=n, timeout=90, cwd=folder, env=env)
         try:
             files = [folder / f"rank-{rank}" for rank in range(n)]
             deadline = time.monotonic() + 60
