@@ -1,6 +1,8 @@
 """The operations of IMB-MPI1, -P2P, -NBC, -RMA and -MT in fixed loops, each result checked, on any MPI.
 
-    python operations.py OUT [operations to leave out, separated by commas]
+    python operations.py OUT THREAD_LEVEL [operations to leave out, separated by commas]
+
+Operations in several threads run with the level `multiple` only.
 
 Rank 0 writes `begin NAME`, then `end NAME`, to OUT/rank-0.
 """
@@ -13,7 +15,7 @@ import traceback
 import mpi4py
 import numpy as np
 
-mpi4py.rc.thread_level = "multiple"
+mpi4py.rc.thread_level = sys.argv[2]
 from mpi4py import MPI  # after the thread level is chosen
 
 world = MPI.COMM_WORLD
@@ -589,19 +591,20 @@ def BarrierMT():
     threaded(lambda comm, _size, _seed: comm.Barrier())
 
 
-left_out = sys.argv[2].split(",") if len(sys.argv) > 2 else []
+left_out = sys.argv[3].split(",") if len(sys.argv) > 3 else []
 progress = (pathlib.Path(sys.argv[1]) / "rank-0").open("w", buffering=1) if rank == 0 else None
 for function in operations:
-    if function.__name__ in left_out:
+    name = function.__name__
+    if name in left_out or (name.endswith("MT") and sys.argv[2] != "multiple"):
         continue
     world.Barrier()
     if progress:
-        progress.write(f"begin {function.__name__}\n")
+        progress.write(f"begin {name}\n")
     try:
         function()
     except BaseException:
-        print(f"{function.__name__} on rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        print(f"{name} on rank {rank}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         world.Abort(1)
     world.Barrier()
     if progress:
-        progress.write(f"end {function.__name__}\n")
+        progress.write(f"end {name}\n")

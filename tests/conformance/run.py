@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from conformance.record import PAGE, Part, Record, compare, page, shown
+from conformance.record import Part, Record, compare, records, shown
 from conformance.suites import (
     IMB,
     IMB_MPIS,
@@ -114,25 +114,20 @@ def main() -> int:
         if mpi.name not in versions:
             versions[mpi.name] = library_version(mpi)
         results = measure(Runner(gambeson), mpi, ranks, suite, part, arguments)
-        # Read anew: other suites may have been recorded meanwhile.
-        plain, sealed = Record.load("plain"), Record.load("sealed")
-        for result in results:
-            if result.sealed:
-                sealed.take(result)
-            else:
-                plain.take(result, arguments.again)
-                plain.versions |= versions | ({"Intel MPI Benchmarks": result.version} if result.version else {})
-            say(result, part)
-        key = results[0].key if results else ""
-        if key in sealed.suites and part in plain.suites.get(key, {}):
-            difference = compare({part: plain.suites[key][part]}, {part: sealed.suites[key].get(part, Part())})
+        with records(arguments.write) as (plain, sealed):
+            for result in results:
+                if result.sealed:
+                    sealed.take(result)
+                else:
+                    plain.take(result, arguments.again)
+                    plain.versions |= versions | ({"Intel MPI Benchmarks": result.version} if result.version else {})
+                say(result, part)
+            key = f"{suite} {mpi.name} {ranks}"
+            ran = {part: plain.suites.get(key, {}).get(part, Part())}
+            difference = compare(ran, sealed.suites.get(key, {}))
             if not arguments.plain_only and (difference.lost or difference.missing):
                 failed = True
                 print(f"  lost: {shown(difference.lost)} {difference.missing or ''}", flush=True)
-        if arguments.write:
-            plain.save()
-            sealed.save()
-            PAGE.write_text(page(plain, sealed))
     return 1 if failed else 0
 
 
