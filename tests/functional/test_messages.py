@@ -183,6 +183,16 @@ def test_coarrays(mpi: Mpi, run_job: RunJob, programs: Programs) -> None:
     expect_all_ok(run_job(mpi, [programs.compile("caf", "coarrays.f90")], n=3))
 
 
+@EVERYWHERE
+@pytest.mark.namespaces
+def test_messages_pass_over_ipv6(mpi: Mpi, run_job: RunJob, programs: Programs) -> None:
+    """The one interface that core tcp may use has no other address; launchers keep the loopback."""
+    network = "ip link set lo up && ip link add v6 type veth peer name other && ip link set v6 addrgenmode none"
+    network += " && ip link set other up && ip link set v6 up && ip addr add fd00::1/64 dev v6 nodad"
+    prefix = ["unshare", "-n", "bash", "-c", network + ' && exec "$@"', "sh"]
+    expect_all_ok(run_job(mpi, [programs.path("over_ipv6.py")], prefix=prefix, env={"FI_TCP_IFACE": "v6"}))
+
+
 def test_output_input_and_status_pass_through(mpi: Mpi, run_job: RunJob, programs: Programs) -> None:
     job = run_job(mpi, [programs.path("through.py"), "3"], n=2, stdin="a line\nanother\n")
     assert "rank 0 read: a line|another" in job.stdout
