@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness.jobs import Job, run_marked
-from harness.mpis import Mpi, clean_environment
+from harness.mpis import Mpi, Unavailable, clean_environment, find
 from harness.programs import Programs
 
 REFUSED = 70
@@ -300,6 +300,17 @@ def test_program_that_drops_one_ranks_provider(gambeson: Path, mpi: Mpi, program
     script = f'[ "{rank}" = 1 ] && export FI_PROVIDER=tcp; exec "$@"'
     job = run(gambeson, mpi, ["bash", "-c", script, "sh", *start(mpi, programs)])
     refused(job, "is stopped, because its messages would not be sealed", "because of rank 1 on ")
+
+
+@pytest.mark.mpis("mpich", "openmpi")
+def test_mpiexec_of_another_mpi(gambeson: Path, mpi: Mpi, programs: Programs) -> None:
+    """The ranks' MPI finds settings that are not for it, or can't start at all."""
+    try:
+        other = find("debian-openmpi" if mpi.name == "mpich" else "mpich")
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    job = run(gambeson, mpi, start(other, programs), env=other.common)
+    refused(job, "Start the program with the mpiexec of its own MPI")
 
 
 @pytest.mark.mpis("openmpi")

@@ -303,6 +303,13 @@ def test_the_agent_needs_a_job(gambeson: Path, tmp_path: Path) -> None:
     assert "is for the launchers that `gambeson run` starts" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["run"], ["run", "mpiexec", "-n", "2", "true"], ["doctor", "mpiexec"]])
+def test_who_forgets_the_dashes_is_told(gambeson: Path, words: list[str]) -> None:
+    done = subprocess.run([gambeson, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert "Put `--` between Gambeson's own options and mpiexec: gambeson run -- mpiexec" in done.stderr
+
+
 def test_statuses_are_documented(gambeson: Path) -> None:
     for words in (["--help"], ["run", "--help"], ["doctor", "--help"]):
         shown = subprocess.run([gambeson, *words], capture_output=True, text=True, check=True).stdout

@@ -53,7 +53,7 @@ impl Refusal {
         match libfabric.first() {
             None => Self {
                 cause: "the MPI library came up without libfabric, so it did not load the provider".to_owned(),
-                remedy: "Use an MPI that has libfabric built in (MPICH: ch4:ofi; Open MPI: mtl/ofi; Intel MPI: any), and look at `gambeson doctor -- mpiexec ...`".to_owned(),
+                remedy: "Start the program with the mpiexec of its own MPI, and use one that has libfabric built in (MPICH: ch4:ofi; Open MPI: mtl/ofi; Intel MPI: any); `gambeson doctor -- mpiexec ...` looks".to_owned(),
             },
             Some(path) => Self {
                 cause: format!(

@@ -39,6 +39,10 @@ fn main() -> ExitCode {
             Ok(cli) => cli.command.execute(),
             Err(error) => {
                 let _ = error.print();
+                // What is forgotten first; clap takes mpiexec for an argument that it does not know.
+                if error.to_string().contains("MPIEXEC") && !env::args_os().any(|word| word == "--") {
+                    eprintln!("{SEPARATOR}");
+                }
                 return match error.kind() {
                     ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
                     _ => Status::Usage.into(),
@@ -58,3 +62,6 @@ fn as_agent() -> Option<Vec<OsString>> {
     let name = arguments.next()?;
     (Path::new(&name).file_name()? == job::AGENT).then(|| arguments.collect())
 }
+
+const SEPARATOR: &str = "
+Put `--` between Gambeson's own options and mpiexec: gambeson run -- mpiexec -n 4 ./program";

@@ -22,10 +22,11 @@ pub(crate) struct Options {
     /// The policy; without it ./gambeson.toml may strengthen the default
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// What carries messages between processes of one host: the MPI's own shared memory, in clear, or the provider
+    /// What carries messages between processes of one host: the MPI's own shared memory, in clear, or the provider;
+    /// without it the policy says, whose default is mpi
     #[arg(long, value_name = "HOW")]
     intra_host: Option<IntraHostArgument>,
-    /// The libfabric provider that carries the sealed records: tcp, 'verbs;ofi_rxm', efa, ...
+    /// The libfabric provider that carries the sealed records: tcp, 'verbs;ofi_rxm', efa; fi_info -l lists them
     #[arg(long, value_name = "PROVIDER", default_value = "tcp")]
     core: String,
     /// mpiexec and all its arguments

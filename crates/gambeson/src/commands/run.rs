@@ -220,7 +220,7 @@ impl Outcome {
         // In a job that failed by itself, ranks may have ended on their way into MPI.
         if !unprotected.is_empty() && (self.status.success() || ranks.is_empty()) {
             eprintln!(
-                "gambeson: the job is refused: {} started MPI, whose libfabric never opened Gambeson's provider. `gambeson doctor -- mpiexec ...` looks for the cause; FI_LOG_LEVEL=info lets libfabric say why.",
+                "gambeson: the job is refused: {} started MPI, whose libfabric never opened Gambeson's provider. Start the program with the mpiexec of its own MPI; `gambeson doctor -- mpiexec ...` looks for other causes, and FI_LOG_LEVEL=info lets libfabric say why.",
                 list(&unprotected)
             );
             return Status::Refused.into();
