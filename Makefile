@@ -75,11 +75,11 @@ conformance: environments build ## other projects' MPI test suites, plain and se
 # --- instruments
 
 .PHONY: asan
-asan: environments ## a real MPI job with the provider under AddressSanitizer (needs a nightly toolchain)
+asan: environments ## a real MPI job with the provider under AddressSanitizer
 	@tools/asan.sh
 
 .PHONY: miri
-miri: ## gambeson-proto's pure code under Miri (needs a nightly toolchain with miri)
+miri: ## gambeson-proto's pure code under Miri; without it, all of it under Valgrind
 	@tools/miri.sh
 
 .PHONY: fuzz-short
