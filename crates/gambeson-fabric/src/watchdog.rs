@@ -122,7 +122,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// All signals blocked in this thread, and in those it starts meanwhile: signals are the program's.
+/// All signals but faults blocked in this thread, and in those it starts meanwhile: signals are the program's.
 struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
@@ -132,6 +132,8 @@ impl BlockedSignals {
         // SAFETY: both sets are filled before they are read.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
+            // A fault that is blocked ends the process without a word: see `crash`.
+            libc::sigdelset(all.as_mut_ptr(), libc::SIGSEGV);
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
             BlockedSignals(before.assume_init())
         }
