@@ -13,7 +13,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{self, Child, ChildStdout, Command, ExitCode, Stdio};
 
 use zeroize::Zeroizing;
 
@@ -32,7 +32,14 @@ pub(crate) fn execute(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     // The launcher of the job waits for this file to go.
     let mark = job.join(format!("agent-{}", safe(&host)));
     let _ = fs::write(&mark, b"");
-    let outcome = call.reach(&job, &host);
+    let outcome = call.reach(&job, &host).or_else(|failure| {
+        // A launcher that ends over this may not pass on what is said here, so `gambeson run` says it.
+        let said = format!("host {host}\ngambeson: {failure}\n");
+        match fs::write(job.join(format!("refused-{}", process::id())), said) {
+            Ok(()) => Ok(failure.status.into()),
+            Err(_) => Err(failure),
+        }
+    });
     let _ = fs::remove_file(&mark);
     outcome
 }
