@@ -135,10 +135,10 @@ unsafe extern "C" fn regv(
         return -sys::FI_ENOSYS;
     }
     // SAFETY: a domain of ours, one vector and an out-parameter.
-    status(unsafe {
-        let iovec { iov_base, iov_len: len } = *iov;
-        register(domain, Request { base: iov_base, len, access, key, context }, mr)
-    })
+    unsafe {
+        let iovec { iov_base, iov_len } = *iov;
+        reg(domain, iov_base, iov_len, access, 0, key, 0, mr, context)
+    }
 }
 
 unsafe extern "C" fn regattr(

@@ -205,7 +205,7 @@ impl Live {
         let request = SendRequest { peer, lane: Lane::Service, tag: id, data, len, delivery: false };
         let answer = Outgoing { memory, context: std::ptr::null_mut(), completion: None, role };
         if let Err(unsent) = self.engine.send(&mut self.carrier, request, answer) {
-            // A million messages wait for that peer, which takes none; its operation fails with it.
+            // A million messages wait for that peer, which takes none: this answer is lost, and its operation never ends.
             self.carrier.sent(unsent);
         }
     }
