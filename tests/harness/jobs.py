@@ -53,7 +53,10 @@ class Job:
 
 
 def marked_processes(mark: str) -> dict[int, str]:
-    """Processes whose environment carries `mark`: pid -> command line. Zombies have no environment and don't count."""
+    """Processes whose environment carries `mark`: pid -> command line. Zombies have no environment and don't count.
+
+    Nor has a process in the middle of `execve`, so one look that finds nothing may have come at that moment.
+    """
     found = {}
     needle = f"{MARK}={mark}".encode()
     for entry in Path("/proc").iterdir():
@@ -137,7 +140,10 @@ def _run_once(
             raise
     seconds = time.monotonic() - started
     deadline = time.monotonic() + GRACE_S
-    while (left := marked_processes(mark)) and time.monotonic() < deadline:
+    clear = 0
+    while clear < 2 and time.monotonic() < deadline:
+        left = marked_processes(mark)
+        clear = 0 if left else clear + 1
         time.sleep(0.05)
     end_marked(mark)
     return Job(list(command), process.returncode, stdout, stderr, seconds, timed_out, list(left.values()))
