@@ -1,0 +1,5 @@
+//! Discrete-event simulator of an InfiniBand fabric whose adapters seal what they send: what keys, caches, filters and
+//! marks cost before silicon exists (session-key-cache and infiniband-security-framework papers).
+#![forbid(unsafe_code)]
+
+pub mod time;
