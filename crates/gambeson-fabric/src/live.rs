@@ -16,6 +16,7 @@ use crate::job::{COUNTERS, Membership};
 use crate::report::{refuse, say};
 use crate::ring::{self, Buffer, Kind, Store};
 use crate::sys::{self, fi_addr_t};
+use crate::world::StartUp;
 use crate::{address, crash, info, listener, secret_pages};
 
 /// What an enabled endpoint has.
@@ -30,6 +31,7 @@ pub(crate) struct Live {
     ticked_ns: u64,
     published_ns: u64,
     published: [u64; COUNTERS],
+    start_up: StartUp,
 }
 
 impl Live {
@@ -72,6 +74,7 @@ impl Live {
             ticked_ns: now,
             published_ns: now,
             published: [0; COUNTERS],
+            start_up: StartUp::new(now),
         };
         live.expect_requests();
         Ok(live)
@@ -168,6 +171,11 @@ impl Live {
             self.ticked_ns = now;
             self.engine.tick(&mut self.carrier, now);
             self.check();
+            if !self.start_up.is_over() {
+                let counters = self.engine.counters();
+                let messages = counters.messages_sent + counters.messages_received;
+                self.start_up.look(now, self.membership.config.gap_timeout_ns, messages, self.engine.peers());
+            }
         }
         let look_ns = (self.membership.config.gap_timeout_ns / 8).clamp(LOOK_NS_MIN, LOOK_NS_MAX);
         if now.wrapping_sub(self.looked_ns) >= look_ns {

@@ -105,6 +105,56 @@ pub(crate) fn inserted(order: &mut Order, card: &Card, membership: &Membership) 
     stop(format_args!("the address of {of} {why}: {SWAPPED}"));
 }
 
+/// Notices an MPI_Init that does not end. A rank that has the address of another in a third one's place waits for a
+/// message that went elsewhere, and the roll is called only when MPI_Init is over.
+pub(crate) struct StartUp {
+    over: bool,
+    since_ns: u64,
+    /// Messages and peers when something moved last.
+    moved: (u64, usize),
+}
+
+impl StartUp {
+    pub(crate) fn new(now_ns: u64) -> Self {
+        Self { over: false, since_ns: now_ns, moved: (0, 0) }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Ends the process when MPI still starts and no message went or came for `limit_ns`; zero: never. `peers` are those
+    /// that were talked to.
+    pub(crate) fn look<'p>(
+        &mut self,
+        now_ns: u64,
+        limit_ns: u64,
+        messages: u64,
+        peers: impl ExactSizeIterator<Item = &'p PeerName>,
+    ) {
+        self.over = limit_ns == 0 || !mpi_starts();
+        if self.moved != (messages, peers.len()) {
+            (self.moved, self.since_ns) = ((messages, peers.len()), now_ns);
+        }
+        let waited_ns = now_ns.saturating_sub(self.since_ns);
+        if !self.over && peers.len() > 0 && waited_ns > limit_ns {
+            let more = peers.len().saturating_sub(NAMED);
+            let mut named = peers.take(NAMED).map(PeerName::to_string).collect::<Vec<_>>().join(", ");
+            if more > 0 {
+                named += &format!(" and {more} more");
+            }
+            stop(format_args!(
+                "MPI_Init talks to {named} and nothing has come or gone for {} s: a rank hangs, or somebody swaps or copies \
+                 addresses in their exchange so that messages reach the wrong rank; the job ends here",
+                waited_ns / 1_000_000_000
+            ));
+        }
+    }
+}
+
+/// Peers that a sentence names.
+const NAMED: usize = 3;
+
 /// How the card's owner is named in sentences.
 fn name(card: &Card, membership: &Membership) -> PeerName {
     let host = membership.job.policy.host_name(card.host).map(str::to_owned);

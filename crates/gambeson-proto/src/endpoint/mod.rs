@@ -242,6 +242,11 @@ impl<H: Host> Endpoint<H> {
         &self.peers[id.0 as usize].name
     }
 
+    /// The peers that were talked to or heard of, in the order in which that began.
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = &PeerName> {
+        self.peers.iter().map(|peer| &peer.name)
+    }
+
     /// Goes on with what the carrier could not take. Cheap when there is nothing.
     pub fn progress(&mut self, host: &mut H) {
         for _ in 0..self.wire.dirty.len() {
