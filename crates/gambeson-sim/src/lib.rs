@@ -2,4 +2,5 @@
 //! marks cost before silicon exists (session-key-cache and infiniband-security-framework papers).
 #![forbid(unsafe_code)]
 
+pub mod security;
 pub mod time;
