@@ -2,5 +2,6 @@
 //! marks cost before silicon exists (session-key-cache and infiniband-security-framework papers).
 #![forbid(unsafe_code)]
 
+pub mod filter;
 pub mod security;
 pub mod time;
