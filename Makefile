@@ -79,7 +79,7 @@ asan: environments ## a real MPI job with the provider under AddressSanitizer
 	@tools/asan.sh
 
 .PHONY: miri
-miri: ## gambeson-proto's pure code under Miri; without it, all of it under Valgrind
+miri: ## gambeson-proto under Valgrind's memcheck, and what of it calls no C under Miri
 	@tools/miri.sh
 
 .PHONY: fuzz-short
