@@ -3,5 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod filter;
+pub mod marking;
 pub mod security;
 pub mod time;
