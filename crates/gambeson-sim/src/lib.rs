@@ -2,7 +2,11 @@
 //! marks cost before silicon exists (session-key-cache and infiniband-security-framework papers).
 #![forbid(unsafe_code)]
 
+mod error;
 pub mod filter;
 pub mod marking;
 pub mod security;
 pub mod time;
+pub mod trace;
+
+pub use error::Error;
