@@ -5,6 +5,7 @@
 mod error;
 pub mod filter;
 pub mod marking;
+pub mod process;
 pub mod security;
 pub mod time;
 pub mod trace;
