@@ -9,17 +9,23 @@
 //!             memory off the chip <── lists of frequent keys, updated at each eviction
 //! ```
 
+pub mod key_distribution;
+
 mod calendar;
 mod config;
+mod forging;
 mod gcm;
 mod key_cache;
 mod prefetch;
+mod replay;
 mod unit;
 
 pub use config::{
     BufferReplacement, BusConfig, CacheConfig, HostConfig, KeyLevel, ListOrder, MemoryConfig, Placement,
     PrefetchConfig, SecurityConfig,
 };
+pub use forging::{Authenticator, Authenticity, ForgingConfig, ForgingStats};
 pub use gcm::Gcm;
 pub use key_cache::{Evicted, KeyCache};
+pub use replay::{ReplayConfig, ReplayDefence, ReplayGuard};
 pub use unit::{Pass, Unit, UnitStats};
