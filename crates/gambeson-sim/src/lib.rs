@@ -2,12 +2,15 @@
 //! marks cost before silicon exists (session-key-cache and infiniband-security-framework papers).
 #![forbid(unsafe_code)]
 
-mod error;
+pub mod engine;
+pub mod error;
 pub mod filter;
 pub mod marking;
 pub mod process;
+pub mod routing;
 pub mod security;
 pub mod time;
+pub mod topology;
 pub mod trace;
 
 pub use error::Error;
