@@ -6,6 +6,7 @@ pub mod engine;
 pub mod error;
 pub mod filter;
 pub mod marking;
+pub mod model;
 pub mod process;
 pub mod routing;
 pub mod security;

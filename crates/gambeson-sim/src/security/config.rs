@@ -332,10 +332,7 @@ mod tests {
     #[test]
     fn configuration_errors_are_sentences() {
         check("", "");
-        check(
-            "level = 'queue_pair'\nplacement = 'coprocessor'\ncache.bytes = 16384\ncache.ways = 16\nprefetch.entries = 8",
-            "",
-        );
+        check("placement = 'coprocessor'\ncache.bytes = 16384\ncache.ways = 16\nprefetch.entries = 8", "");
         check("cache.entries = 0", "has no entry");
         check("cache.bytes = 8", "has no entry");
         check("cache.ways = 2", "its size is missing");

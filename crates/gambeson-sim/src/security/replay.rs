@@ -53,7 +53,7 @@ impl ReplayConfig {
         }
         if self.tolerance >= 1 << (self.stamp_bits - 1) {
             return Err(format!(
-                "replay.tolerance of {} ticks spans all stamps of {} bits, so that every stamp would be fresh; give fewer",
+                "replay.tolerance of {} ticks spans all stamps of {} bits, so that every one would be fresh; give fewer",
                 self.tolerance, self.stamp_bits
             ));
         }
