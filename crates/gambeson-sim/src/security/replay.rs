@@ -98,7 +98,7 @@ impl ReplayGuard {
     /// What a sender stamps a packet with.
     #[must_use]
     pub fn stamp(&self, now: Time) -> u64 {
-        now / self.tick & self.stamp_mask
+        (now / self.tick) & self.stamp_mask
     }
 
     /// Whether an authentic packet is taken that arrives at `now`; `stream` is its connection in one direction.
