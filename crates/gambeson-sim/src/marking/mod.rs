@@ -11,6 +11,8 @@ pub mod field;
 
 mod ddpm;
 mod dpm;
+mod marker;
 
 pub use ddpm::{Ddpm, Shape};
 pub use dpm::Dpm;
+pub use marker::Marker;
