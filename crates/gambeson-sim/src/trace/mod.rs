@@ -5,8 +5,9 @@
 //! messages of a named algorithm; only then can a job be replayed ([`crate::process`]).
 
 pub mod collective;
+pub mod goal;
 pub mod npbt;
-pub mod program;
+mod program;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -229,10 +230,13 @@ impl Job {
     }
 }
 
-/// Reads a trace whose format its first bytes tell.
+/// Reads a trace: GOAL where the name ends in `.goal`, else NPBT1.
 ///
 /// # Errors
-/// What cannot be read, is in no known format, or breaks its format: the file, the rank and the record.
+/// What cannot be read or breaks its format: the file, the rank and the record.
 pub fn read(path: &Path) -> Result<Job, Error> {
-    npbt::read(path)
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("goal") => goal::read(path),
+        _ => npbt::read(path),
+    }
 }
