@@ -8,6 +8,7 @@ pub mod collective;
 pub mod goal;
 pub mod npbt;
 mod program;
+pub mod window;
 
 use std::path::Path;
 use std::sync::Arc;

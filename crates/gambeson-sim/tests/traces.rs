@@ -1,0 +1,116 @@
+//! The seven NPB class A traces, read, expanded and replayed whole over a fabric of constant latency:
+//! `GAMBESON_TRACES=directory cargo test --release -p gambeson-sim --test traces -- --ignored --nocapture`.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use gambeson_sim::process::{Action, Cluster, Config, Placement};
+use gambeson_sim::time::US;
+use gambeson_sim::trace::window::{self, Window};
+use gambeson_sim::trace::{self, Call, Job, Op, collective};
+
+/// What `npbt.py check` counts: name, sends, receives; none of any source.
+const COUNTED: [(&str, u64, u64); 7] = [
+    ("bt", 77_280, 77_280),
+    ("cg", 47_104, 47_104),
+    ("ft", 0, 0),
+    ("is", 15, 15),
+    ("lu", 759_204, 759_204),
+    ("mg", 11_024, 11_024),
+    ("sp", 154_080, 154_080),
+];
+
+/// Packets of 256 bytes in all seven, with the default algorithms.
+const PACKETS: u64 = 51_400_000;
+
+fn traces() -> PathBuf {
+    std::env::var_os("GAMBESON_TRACES").expect("GAMBESON_TRACES names the directory of the traces").into()
+}
+
+/// Replays a job on 16 nodes; gives the time and how many messages arrived.
+fn replay(job: Arc<Job>) -> (u64, u64) {
+    let placement = Placement::cyclic(&[job.ranks.len()], 16);
+    let mut cluster = Cluster::new(&Config::default(), &[job], &placement, 1).unwrap();
+    let mut events = BinaryHeap::new();
+    let (mut out, mut number, mut messages, mut end) = (Vec::new(), 0_u64, 0, 0);
+    cluster.start(&mut out);
+    loop {
+        for action in out.drain(..) {
+            number += 1;
+            match action {
+                Action::Wake { at, token } => events.push(Reverse((at, number, 0, token))),
+                Action::Send { at, message } => {
+                    messages += 1;
+                    events.push(Reverse((at + US, number, 1, message.id.into())));
+                    events.push(Reverse((at + 3 * US, number, 2, message.id.into())));
+                }
+                Action::Finished { at, .. } => end = at,
+            }
+        }
+        let Some(Reverse((now, _, kind, value))) = events.pop() else { break };
+        match kind {
+            0 => cluster.wake(now, value, &mut out),
+            1 => cluster.injected(now, value as u32, &mut out),
+            _ => cluster.arrived(now, value as u32, &mut out),
+        }
+    }
+    cluster.verify().unwrap();
+    (end, messages)
+}
+
+/// Sends of a rank but those to itself, which no fabric carries.
+fn carried(rank: u32, ops: &[Op]) -> u64 {
+    let to_others = |op: &&Op| matches!(op.call, Call::Send { to, .. } | Call::Isend { to, .. } if to != rank);
+    ops.iter().filter(to_others).count() as u64
+}
+
+#[test]
+#[ignore = "needs GAMBESON_TRACES"]
+fn all_seven_replay() {
+    let mut packets = 0;
+    for (name, sends, receives) in COUNTED {
+        let begin = Instant::now();
+        let job = trace::read(&traces().join(format!("{name}.A.16.npbt.zst"))).unwrap();
+        let totals = job.totals();
+        assert_eq!((totals.sends, totals.receives, totals.any_source), (sends, receives, 0), "{name}");
+        let job = Arc::new(collective::expand(&job, &Default::default()).unwrap());
+        let read = begin.elapsed();
+        let sends = job.ranks.iter().enumerate().map(|(rank, ops)| carried(rank as u32, ops)).sum::<u64>();
+        packets += job.packets(256);
+        let begin = Instant::now();
+        let (end, messages) = replay(job);
+        assert_eq!(messages, sends, "{name}");
+        println!(
+            "{name}: {messages} messages, {:.3} s simulated; read in {read:.2?}, replayed in {:.2?}",
+            end as f64 / 1e12,
+            begin.elapsed()
+        );
+    }
+    println!("{packets} packets of 256 bytes");
+    assert!(packets.abs_diff(PACKETS) < PACKETS / 100, "{packets}");
+}
+
+#[test]
+#[ignore = "needs GAMBESON_TRACES"]
+fn a_window_of_iterations_can_be_cut_from_each() {
+    // The benchmarks' own counts for class A; IS has one more to warm up, LU's last differs in its norms.
+    let counts = [200, 15, 6, 11, 249, 4, 400];
+    for ((name, ..), iterations) in COUNTED.into_iter().zip(counts) {
+        let job = trace::read(&traces().join(format!("{name}.A.16.npbt.zst"))).unwrap();
+        let job = collective::expand(&job, &Default::default()).unwrap();
+        let whole = job.totals().sends;
+        let cut = window::cut(&job, Window { from: 1, iterations: 1 }).unwrap();
+        assert_eq!((cut.iterations, cut.crossing), (iterations, 0), "{name}");
+        let part = cut.job.totals().sends;
+        let (end, _) = replay(Arc::new(cut.job));
+        println!(
+            "{name}: {} iterations; one has {part} of {whole} messages, {} cross its edges, {:.6} s simulated",
+            cut.iterations,
+            cut.crossing,
+            end as f64 / 1e12
+        );
+    }
+}
