@@ -127,7 +127,8 @@ impl Default for CacheConfig {
     }
 }
 
-/// The prefetch buffer (SKC paper, section 3.3), and what the paper leaves open about it.
+/// The prefetch buffer (SKC paper, section 3.3), and what the paper leaves open about it. A burst takes one of the
+/// memory's outstanding accesses, behind the fetch of the packet that caused it; keys in the cache are not loaded again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrefetchConfig {
