@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gambeson_sim::process::{Action, Cluster, Config, Placement};
-use gambeson_sim::time::US;
+use gambeson_sim::time::{NS, US};
 use gambeson_sim::trace::window::{self, Window};
-use gambeson_sim::trace::{self, Call, Job, Op, collective};
+use gambeson_sim::trace::{self, Call, Collective, Job, Op, collective};
 
 /// What `npbt.py check` counts: name, sends, receives; none of any source.
 const COUNTED: [(&str, u64, u64); 7] = [
@@ -113,4 +113,59 @@ fn a_window_of_iterations_can_be_cut_from_each() {
             end as f64 / 1e12
         );
     }
+}
+
+/// What libdumpi 13 recorded of data/dumpi/calls.c under Open MPI, 4 ranks.
+#[test]
+fn a_dumpi_trace_holds_the_calls_of_its_program() {
+    let meta = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/dumpi/calls.meta");
+    let job = trace::read(meta.as_ref()).unwrap();
+    assert_eq!((job.name.as_str(), job.ranks.len()), ("calls", 4));
+    let members: Vec<&[u32]> = job.communicators.iter().map(|members| &**members).collect();
+    assert_eq!(members, [&[0, 1, 2, 3][..], &[0, 1, 2, 3], &[2, 0], &[3, 1]], "world, dup and the split by parity");
+
+    // For each rank the lengths it sends, in the program's order, and the calls of its collectives.
+    for (rank, ops) in (0_u32..).zip(&job.ranks) {
+        let sent = ops.iter().filter_map(|op| match op.call {
+            Call::Send { bytes, to, .. } | Call::Isend { bytes, to, .. } => Some((to, bytes)),
+            _ => None,
+        });
+        let next = (rank + 1) % 4;
+        let ring = [20, 6, 32, 36, 40, 22, 48, 48, 48].map(|bytes| (next, bytes));
+        let first = (rank == 0).then_some((1, 24));
+        let pair = (rank >= 2).then(|| (rank - 2, 48));
+        assert!(sent.eq(first.into_iter().chain(ring).chain(pair)), "rank {rank}");
+        let collectives: Vec<(Collective, u16, u32)> = ops
+            .iter()
+            .filter_map(|op| match op.call {
+                Call::Collective { kind, communicator, bytes, .. } => Some((kind, communicator, bytes)),
+                _ => None,
+            })
+            .collect();
+        let half = 2 + (rank % 2) as u16;
+        assert_eq!(
+            collectives,
+            [
+                (Collective::Barrier, 0, 0),
+                (Collective::Barrier, 1, 0),
+                (Collective::Barrier, 1, 0),
+                (Collective::Bcast, half, 104),
+                (Collective::Reduce, 0, 112),
+                (Collective::Allreduce, half, 120),
+                (Collective::Scan, 1, 64),
+                (Collective::Gather, 0, 8),
+                (Collective::Scatter, 0, 12),
+                (Collective::Allgather, 0, 16),
+                (Collective::Alltoall, 0, 5),
+                (Collective::Alltoallv, 0, 0),
+            ],
+            "rank {rank}"
+        );
+        let counts = &job.counts[4 * rank as usize..][..4];
+        assert_eq!(counts, [0, 1, 2, 3].map(|other| 4 * (rank + other)));
+    }
+    // By dumpi2ascii, MPI_Comm_rank came 12.210 us of processor time after MPI_Init, and so on up to MPI_Barrier.
+    assert_eq!(job.ranks[1][0].gap, (12_210 + 3_637 + 3_245) * NS);
+    let job = collective::expand(&job, &Default::default()).unwrap();
+    replay(Arc::new(job));
 }

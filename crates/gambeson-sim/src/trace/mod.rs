@@ -5,6 +5,7 @@
 //! messages of a named algorithm; only then can a job be replayed ([`crate::process`]).
 
 pub mod collective;
+pub mod dumpi;
 pub mod goal;
 pub mod npbt;
 mod program;
@@ -231,13 +232,14 @@ impl Job {
     }
 }
 
-/// Reads a trace: GOAL where the name ends in `.goal`, else NPBT1.
+/// Reads a trace: GOAL where the name ends in `.goal`, DUMPI where it ends in `.meta`, else NPBT1.
 ///
 /// # Errors
 /// What cannot be read or breaks its format: the file, the rank and the record.
 pub fn read(path: &Path) -> Result<Job, Error> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("goal") => goal::read(path),
+        Some("meta") => dumpi::read(path),
         _ => npbt::read(path),
     }
 }
