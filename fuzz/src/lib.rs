@@ -12,6 +12,7 @@ mod matching;
 mod policy;
 mod record;
 pub mod seeds;
+mod trace;
 
 pub use card::card;
 pub use credential::credential;
@@ -19,16 +20,18 @@ pub use endpoint::endpoint;
 pub use matching::matching;
 pub use policy::policy;
 pub use record::record;
+pub use trace::trace;
 
 /// A target under its name.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("card", card),
     ("credential", credential),
     ("endpoint", endpoint),
     ("matching", matching),
     ("policy", policy),
     ("record", record),
+    ("trace", trace),
 ];

@@ -48,7 +48,44 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             all.push(("endpoint", format!("{name}-{protection}"), program));
         }
     }
+    for (name, text) in GOAL {
+        all.push(("trace", format!("goal-{name}"), [&[1], text.as_bytes()].concat()));
+    }
+    all.push(("trace", "npbt".to_owned(), [vec![0], npbt()].concat()));
     all
+}
+
+/// Schedules of GOAL: as generators write them, with what only the format allows, and with faults.
+const GOAL: [(&str, &str); 3] = [
+    (
+        "exchange",
+        "num_ranks 2\nrank 0 {\nl1: calc 100\nl2: send 10b to 1 tag 5\nl2 requires l1\nl3: recv 8b from -1 tag -1\n\
+         l3 irequires l2\n}\nrank 1 {\nl1: recv 10b from 0 tag 5 cpu 1 nic 0\nl2: send 2000b to 0\n}\n",
+    ),
+    ("comments", "num_ranks 1 // one\nrank 0 {\nsend 1b to 0 /* to\nitself */\nrecv 1b from 0\n}\n"),
+    ("circle", "num_ranks 1\nrank 0 {\nl1: calc 1\nl2: calc 1\nl1 requires l2\nl2 requires l1\n}\n"),
+];
+
+/// Two ranks in NPBT1: a message, a wait, an alltoallv and an allreduce, column by column.
+fn npbt() -> Vec<u8> {
+    let header = "{\"name\": \"two\", \"ranks\": 2, \"comms\": [[[0, 1]], [[0, 1]]], \"counts\": [4, 5], \"columns\": \
+                  [\"op:u1\", \"comm:u1\", \"peer:u2\", \"tag:i4\", \"bytes:u4\", \"req:u4\", \"gap_ns:u4\"]}";
+    type Row = (u8, u16, u32, u32);
+    let ranks: [&[Row]; 2] = [
+        &[(1, 1, 3000, 0), (15, 0, 5, 0), (15, 1, 5, 0), (13, 65535, 8, 0)],
+        &[(4, 65535, 3000, 1), (5, 65535, 0, 1), (15, 0, 5, 0), (15, 1, 5, 0), (13, 65535, 8, 0)],
+    ];
+    let mut bytes = [b"NPBT1\0\0\0", (header.len() as u32).to_le_bytes().as_slice(), header.as_bytes()].concat();
+    for rows in ranks {
+        bytes.extend(rows.iter().map(|row| row.0));
+        bytes.extend(rows.iter().map(|_| 0));
+        bytes.extend(rows.iter().flat_map(|row| row.1.to_le_bytes()));
+        bytes.extend(rows.iter().flat_map(|_| 0_i32.to_le_bytes()));
+        bytes.extend(rows.iter().flat_map(|row| row.2.to_le_bytes()));
+        bytes.extend(rows.iter().flat_map(|row| row.3.to_le_bytes()));
+        bytes.extend(rows.iter().flat_map(|_| 1000_u32.to_le_bytes()));
+    }
+    bytes
 }
 
 fn cards(seed: &mut dyn FnMut(&str, Vec<u8>)) {

@@ -74,7 +74,7 @@ macro_rules! replays {
     )*};
 }
 
-replays!(card, credential, endpoint, matching, policy, record);
+replays!(card, credential, endpoint, matching, policy, record, trace);
 
 #[test]
 #[ignore = "writes the seeds"]

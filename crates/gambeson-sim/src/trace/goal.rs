@@ -20,7 +20,7 @@ use std::path::Path;
 use super::program::{Program, Rank};
 use super::{ANY_SOURCE, ANY_TAG, Call, Context, Job};
 use crate::Error;
-use crate::time::NS;
+use crate::time::{NS, Time};
 
 const RANKS_MAX: u32 = 1 << 20;
 
@@ -185,7 +185,7 @@ impl Schedule {
         let mut ready: BinaryHeap<Reverse<usize>> =
             (0..open.len()).filter(|&index| open[index] == 0).map(Reverse).collect();
         let mut done = 0;
-        let (mut gap, mut last) = (0, 0);
+        let (mut gap, mut last): (Time, u32) = (0, 0);
         while let Some(Reverse(index)) = ready.pop() {
             done += 1;
             let operation = &self.operations[index];
@@ -197,7 +197,7 @@ impl Schedule {
             }
             let context = Context::program(0);
             match operation.kind {
-                Kind::Calc { ns } => gap += ns * NS,
+                Kind::Calc { ns } => gap = gap.saturating_add(ns * NS),
                 Kind::Send { bytes, to, tag } => {
                     let slot = rank.open(index as u64, operation.line)?;
                     rank.push(std::mem::take(&mut gap), Call::Isend { to, bytes, tag, context, slot }, operation.line);

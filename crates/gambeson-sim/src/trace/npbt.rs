@@ -8,6 +8,7 @@
 //! is a record for each destination. A `peer` is a rank of the world, 65535 none or any; `comm` counts the rank's own
 //! communicators; `gap_ns` is the processor time since the previous call.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -111,8 +112,12 @@ fn communicators(
 ) -> Result<Vec<Communicator>, Error> {
     let mut known: Vec<Communicator> = Vec::with_capacity(comms.len());
     for (index, members) in comms.iter().enumerate() {
-        if !members.contains(&rank) || members.iter().any(|&member| member >= ranks) {
-            let what = format!("its communicator {index} lacks the rank or names one that is none; record it again");
+        let named: BTreeSet<u32> = members.iter().copied().collect();
+        if !named.contains(&rank) || named.len() < members.len() || named.last().is_some_and(|&last| last >= ranks) {
+            let what = format!(
+                "its communicator {index} lacks the rank, or names one that is none or that is in it already; record it \
+                 again"
+            );
             return Err(Error::trace(file, Some(rank), None, what));
         }
         let members: Arc<[u32]> = members.as_slice().into();
@@ -251,9 +256,9 @@ impl Records<'_> {
             15 => Collective::Alltoallv,
             op => return Err(rank.wrong(at, format!("operation {op} is none of NPBT1; read it with a newer gambeson"))),
         };
-        let root = if matches!(kind, Collective::Bcast | Collective::Reduce) { peer()? } else { 0 };
-        if root != 0 && !members.contains(&root) {
-            return Err(rank.wrong(at, format!("the root {root} is not in the communicator")));
+        let root = if matches!(kind, Collective::Bcast | Collective::Reduce) { peer()? } else { members[0] };
+        if !members.contains(&root) {
+            return Err(rank.wrong(at, format!("the root {root} is not in the communicator; record it again")));
         }
         let (counts, records) = match kind {
             Collective::Alltoallv => self.vector(rank, members, index)?,

@@ -1,0 +1,97 @@
+//! Traces of each format: what is read can be expanded, cut and replayed; what is not is said in a sentence.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use gambeson_sim::process::{Action, Cluster, Config, Placement, Scheduler};
+use gambeson_sim::trace::window::{self, Window};
+use gambeson_sim::trace::{Job, collective, dumpi, goal, npbt};
+
+use super::input::Input;
+
+pub fn trace(data: &[u8]) {
+    let Some((format, data)) = data.split_first() else { return };
+    let read = match format % 3 {
+        0 => npbt::parse(data, "fuzz"),
+        1 => goal::parse(&String::from_utf8_lossy(data), "fuzz"),
+        _ => dumpi::parse("fuzz", &files(data), "fuzz"),
+    };
+    let job = match read {
+        Ok(job) => job,
+        Err(error) => return assert!(error.to_string().starts_with("fuzz"), "{error}"),
+    };
+    if job.ranks.len() > 64 {
+        return;
+    }
+    for algorithms in [collective::Algorithms::default(), others()] {
+        let Ok(expanded) = collective::expand(&job, &algorithms) else { return };
+        if let Ok(cut) = window::cut(&expanded, Window { from: 0, iterations: 1 }) {
+            replay(cut.job);
+        }
+        replay(expanded);
+    }
+}
+
+/// The files of up to eight ranks, each after its length.
+fn files(data: &[u8]) -> Vec<Vec<u8>> {
+    let mut input = Input(data);
+    let mut files = Vec::new();
+    while files.len() < 8 && !input.is_empty() {
+        let length = input.short().into();
+        files.push(input.bytes(length).to_vec());
+    }
+    files
+}
+
+fn others() -> collective::Algorithms {
+    collective::Algorithms {
+        barrier: collective::Barrier::Ring,
+        rooted: collective::Rooted::Linear,
+        allreduce: collective::Allreduce::Ring,
+        allgather: collective::Allgather::Bruck,
+        alltoall: collective::Alltoall::Linear,
+        scan: collective::Scan::Linear,
+    }
+}
+
+/// Replays until nothing more happens; then either all has ended or the sentence says who waits.
+fn replay(job: Job) {
+    let computed: u128 = job.ranks.iter().flatten().map(|op| u128::from(op.gap)).sum();
+    if computed > 1 << 50 || job.ranks.iter().all(Vec::is_empty) {
+        return;
+    }
+    let placement = Placement::cyclic(&[job.ranks.len()], 2);
+    let config = Config { scheduler: Scheduler::DcsSpinBlock, eager_bytes: Some(1000), ..Config::default() };
+    let mut cluster = Cluster::new(&config, &[Arc::new(job)], &placement, 1).expect("it is a job");
+    let mut events = BinaryHeap::new();
+    let (mut out, mut number) = (Vec::new(), 0_u64);
+    cluster.start(&mut out);
+    loop {
+        for action in out.drain(..) {
+            number += 1;
+            match action {
+                Action::Wake { at, token } => events.push(Reverse((at, number, 0, token))),
+                Action::Send { at, message } => {
+                    events.push(Reverse((at + 1_000, number, 1, message.id.into())));
+                    events.push(Reverse((at + 2_000 + number % 7 * 500, number, 2, message.id.into())));
+                }
+                Action::Finished { .. } => {}
+            }
+        }
+        let Some(Reverse((now, _, kind, value))) = events.pop() else { break };
+        match kind {
+            0 => cluster.wake(now, value, &mut out),
+            1 => cluster.injected(now, value as u32, &mut out),
+            _ => cluster.arrived(now, value as u32, &mut out),
+        }
+        // Processes that spin beside others take turns for ever when they wait for what never comes.
+        if now > 1 << 52 || number > 100_000 {
+            return;
+        }
+    }
+    match cluster.verify() {
+        Ok(()) => assert!(cluster.finished()),
+        Err(error) => assert!(error.to_string().contains("rank"), "{error}"),
+    }
+}
