@@ -10,7 +10,7 @@ purpose=${1:-test}
 
 build_packages=(gcc libc6-dev make)
 demo_packages=(python3 python3-venv iproute2 util-linux)
-test_packages=(gfortran openmpi-bin libopenmpi-dev libcoarrays-openmpi-dev libfabric1 tcpdump procps)
+test_packages=(slurmctld slurmd slurm-client munge gfortran openmpi-bin libopenmpi-dev libcoarrays-openmpi-dev libfabric1 tcpdump procps)
 case $purpose in
 build) packages=("${build_packages[@]}") environments=() ;;
 demo) packages=("${build_packages[@]}" "${demo_packages[@]}") environments=(tools mpich) ;;

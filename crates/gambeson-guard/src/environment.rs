@@ -37,7 +37,11 @@ pub(crate) fn check(job: &Path) -> Result<(), Refusal> {
 /// Looks whether the launcher allows windows under this MPI, to programs with many threads if not to all.
 pub(crate) fn check_one_sided(job: &Path) -> Result<(), Refusal> {
     let why = |name: &str| fs::read_to_string(job.join(name)).ok();
-    match why("one-sided").or_else(|| why("one-sided-threads").filter(|_| real::threads_are_multiple())) {
+    // Where the launcher starts any MPI's programs, the word may be meant for Open MPI's alone.
+    let here = why("one-sided")
+        .or_else(|| why("one-sided-openmpi").filter(|_| real::object(c"ompi_mpi_comm_world").is_some()))
+        .or_else(|| why("one-sided-threads").filter(|_| real::threads_are_multiple()));
+    match here {
         Some(why) => Err(Refusal::one_sided(&why)),
         None => Ok(()),
     }

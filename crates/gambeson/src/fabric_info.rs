@@ -35,6 +35,7 @@ pub(crate) fn ask(
 
 /// The libfabric that the ranks of a launcher will find, where that is known.
 pub(crate) fn of_launcher(launcher: &Launcher, libraries: &Libraries) -> Option<Libfabric> {
+    let launcher = launcher.mpi();
     let path = match launcher.flavour {
         // Of the MPI behind it nothing is known.
         Flavour::Slurm => return None,

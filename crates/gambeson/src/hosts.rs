@@ -32,6 +32,11 @@ impl Hosts {
         if named.is_empty() {
             named = surroundings();
         }
+        Self::of(named)
+    }
+
+    /// These, but for this one.
+    pub(crate) fn of(named: Vec<String>) -> Self {
         let mut remote: Vec<String> = Vec::new();
         for host in named {
             if !remote.contains(&host) && !is_here(&host) {
@@ -53,15 +58,15 @@ fn surroundings() -> Vec<String> {
             return host_file(&path);
         }
     }
-    let nodes: u32 = ["SLURM_JOB_NUM_NODES", "SLURM_NNODES"]
-        .iter()
-        .find_map(|variable| env::var(variable).ok()?.parse().ok())
-        .unwrap_or(1);
-    if nodes > 1 {
-        let list = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"].iter().find_map(|variable| env::var(variable).ok());
-        return vec![list.unwrap_or_else(|| format!("{nodes} hosts of the Slurm allocation"))];
-    }
-    Vec::new()
+    slurm_allocation().unwrap_or_default()
+}
+
+/// The hosts of the Slurm allocation around this process, whose ranges stay as written.
+pub(crate) fn slurm_allocation() -> Option<Vec<String>> {
+    let list = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"].iter().find_map(|variable| env::var(variable).ok())?;
+    // A batch script's host is told what Slurm calls it.
+    let here = env::var("SLURMD_NODENAME").is_ok_and(|own| own == list);
+    Some(if here { Vec::new() } else { vec![list] })
 }
 
 /// Whether a name or address is this host's.

@@ -63,8 +63,8 @@ fn library(directories: &[PathBuf], what: &str, names: &[&str]) -> Result<PathBu
 fn vendor(launcher: &Launcher) -> Vec<PathBuf> {
     let mut directories: Vec<PathBuf> =
         env::var_os("FI_PROVIDER_PATH").iter().flat_map(|path| env::split_paths(path).collect::<Vec<_>>()).collect();
-    if matches!(launcher.flavour, Flavour::Intel | Flavour::Slurm) {
-        let roots = [prefix(&launcher.program), env::var_os("I_MPI_ROOT").map(PathBuf::from)];
+    if matches!(launcher.mpi().flavour, Flavour::Intel | Flavour::Slurm) {
+        let roots = [prefix(&launcher.mpi().program), env::var_os("I_MPI_ROOT").map(PathBuf::from)];
         for root in roots.into_iter().flatten() {
             for below in ["opt/mpi/libfabric/lib/prov", "libfabric/lib/prov", "lib/prov", "lib"] {
                 directories.push(root.join(below));

@@ -11,8 +11,8 @@ use gambeson_proto::policy::{IntraHost, Policy};
 use crate::fabric_info;
 use crate::failure::Failure;
 use crate::hosts::Hosts;
-use crate::launcher::command_line::{Carrier, Meaning, Said, read};
-use crate::launcher::{AGENT_VARIABLES, Flavour, Launcher, Libfabric, OneSided, Request, Variable, recognise};
+use crate::launcher::command_line::{Carrier, Meaning, Said, programs, read};
+use crate::launcher::{AGENT_VARIABLES, Flavour, Launcher, Libfabric, OneSided, Request, Variable, recognise, slurm};
 use crate::libraries::Libraries;
 use crate::policy_files::{self, Loaded};
 
@@ -62,9 +62,15 @@ impl Plan {
         let (name, arguments) = options.command.split_first().expect("clap requires a command");
         let mut loaded = policy_files::load(options.policy.as_deref())?;
         loaded.resolution.policy = inside_hosts(loaded.resolution.policy, options.intra_host)?;
-        let launcher = recognise(name)?;
+        let mut launcher = recognise(name)?;
         let said = read(launcher.dialect(), arguments);
-        let hosts = Hosts::find(&said);
+        let hosts = if launcher.flavour == Flavour::Slurm {
+            slurm::agree_with_export(&said)?;
+            slurm::hosts(&said, arguments)?
+        } else {
+            Hosts::find(&said)
+        };
+        launcher.look_behind(programs(launcher.dialect(), arguments).first().map(OsString::as_os_str));
         let libraries = Libraries::find(Some(&launcher))?;
         let mut plan = Self {
             libfabric: fabric_info::of_launcher(&launcher, &libraries),
@@ -89,8 +95,8 @@ impl Plan {
 
     /// What every rank must find in its environment; refuses where somebody chose otherwise.
     pub(crate) fn variables(&self, providers: &Path) -> Result<Vec<Variable>, Failure> {
-        let mut variables = (self.launcher.dialect().variables)(&self.request(providers));
-        if let Flavour::OpenMpi { .. } = self.launcher.flavour {
+        let mut variables = self.launcher.variables(&self.request(providers));
+        if let Flavour::OpenMpi { .. } = self.launcher.mpi().flavour {
             self.nothing_overrides(&variables)?;
         }
         for variable in &mut variables {
@@ -102,7 +108,7 @@ impl Plan {
 
     /// Why windows are refused, if they are.
     pub(crate) fn one_sided(&self) -> Result<(), OneSided> {
-        (self.launcher.dialect().one_sided)(&self.request(Path::new("")))
+        self.launcher.one_sided(&self.request(Path::new("")))
     }
 
     /// Whether messages inside a host pass the provider.
@@ -154,7 +160,12 @@ impl Plan {
                     )));
                 }
                 Meaning::Sets { variable, value } => self.agree_with_setting(variables, variable, value, said)?,
-                Meaning::Hosts(_) | Meaning::HostFile(_) | Meaning::Carrier(_) => {}
+                Meaning::Hosts(_)
+                | Meaning::HostFile(_)
+                | Meaning::HostCount(_)
+                | Meaning::Elsewhere
+                | Meaning::KeepsAll
+                | Meaning::Carrier(_) => {}
             }
         }
         Ok(())
@@ -197,7 +208,7 @@ impl Plan {
 
     /// Open MPI has a file that even the environment does not override.
     fn nothing_overrides(&self, variables: &[Variable]) -> Result<(), Failure> {
-        for path in override_files(&self.launcher.program) {
+        for path in override_files(&self.launcher.mpi().program) {
             let Ok(text) = fs::read_to_string(&path) else {
                 continue;
             };

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fabric_info::{self, FabricInfo};
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::{self, Job};
-use crate::launcher::{Libfabric, command_line};
+use crate::launcher::{Flavour, Libfabric, Programs, command_line};
 use crate::machine;
 use crate::plan::{Options, Plan};
 use crate::policy_files;
@@ -88,6 +88,16 @@ impl Findings {
     fn launcher(&mut self, plan: &Plan, arguments: &Arguments) {
         let launcher = &plan.launcher;
         self.fine("mpi", format!("{} ({})", launcher.version, launcher.program.display()));
+        if launcher.flavour == Flavour::Slurm {
+            let mpi = launcher.mpi();
+            match mpi.flavour {
+                Flavour::Slurm => self.note(
+                    "program's mpi",
+                    "not known; put its mpiexec first in PATH, so that srun's ranks get what it needs",
+                ),
+                _ => self.fine("program's mpi", format!("{}, to judge by {}", mpi.version, mpi.program.display())),
+            }
+        }
         let programs = command_line::programs(launcher.dialect(), &arguments.options.command[1..]);
         let programs: Vec<_> = programs.iter().map(|program| program.to_string_lossy().into_owned()).collect();
         match programs.as_slice() {
@@ -166,7 +176,7 @@ impl Findings {
         }
         match plan.one_sided() {
             Ok(()) => self.fine("one-sided", "allowed"),
-            Err(refused) if refused.with_threads => {
+            Err(refused) if refused.to != Programs::All => {
                 self.note("one-sided", format!("{}. {}", refused.cause, refused.remedy));
             }
             Err(refused) => self.note("one-sided", format!("refused: {}. {}", refused.cause, refused.remedy)),

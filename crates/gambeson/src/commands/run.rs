@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::reports::{self, Reports};
 use crate::job::{self, Job, processes};
-use crate::launcher::Variable;
+use crate::launcher::{Flavour, Programs, Variable};
 use crate::machine;
 use crate::plan::{Options, Plan};
 use crate::policy_files;
@@ -84,6 +84,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 struct Outcome {
     status: ExitStatus,
     reports: Reports,
+    /// Whether this program cannot know what became of the environment that it gave the launcher.
+    by_daemon: bool,
     /// Processes of the job that outlived its launcher and were ended.
     ended: usize,
 }
@@ -129,7 +131,8 @@ fn run(plan: &Plan, tuning: Tuning) -> Result<Outcome, Failure> {
     // A job that ended well may have left servers running on purpose.
     let failed = !status.success() || !reports.refusals.is_empty();
     let ended = if failed { processes::end(job.directory()) } else { 0 };
-    Ok(Outcome { status, reports, ended })
+    let by_daemon = plan.launcher.flavour == Flavour::Slurm;
+    Ok(Outcome { status, reports, by_daemon, ended })
 }
 
 /// Leaves in the job's directory what the guard looks at.
@@ -137,7 +140,11 @@ fn prepare(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<(), Failure
     let lines: String = variables.iter().map(|variable| format!("{}={}\n", variable.name, variable.value)).collect();
     job.write("environment", lines.as_bytes())?;
     if let Err(refused) = plan.one_sided() {
-        let name = if refused.with_threads { "one-sided-threads" } else { "one-sided" };
+        let name = match refused.to {
+            Programs::All => "one-sided",
+            Programs::WithThreads => "one-sided-threads",
+            Programs::OfOpenMpi => "one-sided-openmpi",
+        };
         job.write(name, format!("{}\n{}\n", refused.cause, refused.remedy).as_bytes())?;
     }
     Ok(())
@@ -199,7 +206,7 @@ impl Arguments {
                 })?;
             }
         }
-        if !self.quiet && !outcome.reports.started() && outcome.status.success() {
+        if !self.quiet && !outcome.by_daemon && !outcome.reports.started() && outcome.status.success() {
             eprintln!("gambeson: note: no process of this job started MPI, so nothing was sealed");
         }
         Ok(())
@@ -216,6 +223,13 @@ impl Outcome {
             eprintln!("{}", first.sentence);
             return Status::Refused.into();
         }
+        if self.by_daemon && !self.reports.started() {
+            if self.status.success() {
+                eprintln!("gambeson: the job is refused: {UNSEEN}");
+                return Status::Refused.into();
+            }
+            eprintln!("gambeson: note: {UNSEEN}");
+        }
         let unprotected = self.reports.unprotected();
         // In a job that failed by itself, ranks may have ended on their way into MPI.
         if !unprotected.is_empty() && (self.status.success() || ranks.is_empty()) {
@@ -228,7 +242,7 @@ impl Outcome {
         let open: Vec<_> = ranks.iter().filter(|rank| rank.state == State::Opened).map(reports::name).collect();
         if !self.status.success() && !open.is_empty() {
             eprintln!(
-                "gambeson: note: the job failed while {} had endpoints open: one was killed, crashed or gave up, and mpiexec ended the others; what it said above names it",
+                "gambeson: note: the job failed while {} had endpoints open: one was killed, crashed or gave up, and the launcher ended the others; what it said above names it",
                 list(&open)
             );
         }
@@ -243,6 +257,9 @@ fn list<T: ToString>(items: &[T]) -> String {
         more => format!("{} and {more} more", first.join(", ")),
     }
 }
+
+/// What is said when a launcher's daemons started processes that left no trace here.
+const UNSEEN: &str = "nothing that srun started came to MPI with Gambeson in front of it, so messages, if there were any, were not sealed. Look whether `srun env` shows GAMBESON_JOB and LD_PRELOAD, which a task prolog or a container may hide; where Slurm gives each job a /dev/shm of its own, call `gambeson run` inside the job (sbatch).";
 
 /// How long agents may take to bring their pages.
 const AGENTS_GRACE: Duration = Duration::from_secs(10);

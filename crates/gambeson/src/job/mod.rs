@@ -6,7 +6,8 @@
 //!   version        of the Gambeson that made it, which the provider compares with its own
 //!   credential     0600: the job secret and the policy
 //!   environment    what every rank must find, for the guard
-//!   one-sided      why windows are refused, if they are; one-sided-threads, if to MPI_THREAD_MULTIPLE alone
+//!   one-sided      why windows are refused, if they are; one-sided-threads, if to MPI_THREAD_MULTIPLE alone;
+//!                  one-sided-openmpi, if to Open MPI's programs alone
 //!   vendor         the MPI's own providers, so that other hosts can look for the same
 //!   lib/           the provider under the name libfabric looks for, the vendor's beside it, the guard
 //!   gambeson-agent what the launcher calls in place of ssh

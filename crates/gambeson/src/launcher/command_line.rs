@@ -19,6 +19,12 @@ pub(crate) enum Meaning {
     Hosts(Vec<String>),
     /// A file names the hosts, one a line.
     HostFile(String),
+    /// So many hosts take part.
+    HostCount(String),
+    /// Processes run on hosts of which nothing is known here.
+    Elsewhere,
+    /// The ranks will find all that `gambeson run` set, whatever a variable says.
+    KeepsAll,
     /// It chooses how processes reach other hosts.
     Carrier(Carrier),
 }

@@ -3,13 +3,15 @@
 //! An MPI is a [`Dialect`]: data and small functions, one file per MPI. What is common to all,
 //! recognising, reading a command line and judging it, is here and in [`command_line`].
 
+mod behind;
 pub(crate) mod command_line;
 mod intel;
 mod mpich;
 mod openmpi;
 mod recognise;
-mod slurm;
+pub(crate) mod slurm;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use gambeson_proto::policy::IntraHost;
@@ -34,6 +36,8 @@ pub(crate) struct Launcher {
     pub(crate) version: String,
     /// What will be executed.
     pub(crate) program: PathBuf,
+    /// Under srun: that of the MPI which the program seems to be of.
+    behind: Option<Box<Launcher>>,
 }
 
 /// What the environment has to be made for.
@@ -96,15 +100,54 @@ pub(crate) const AGENT_VARIABLES: [&str; 5] = [
     "PRTE_MCA_plm_rsh_agent",
 ];
 
+/// Whose windows are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Programs {
+    All,
+    /// Those that start MPI with MPI_THREAD_MULTIPLE.
+    WithThreads,
+    /// Those of Open MPI, where the launcher starts any MPI's.
+    OfOpenMpi,
+}
+
 /// Why windows are refused.
 pub(crate) struct OneSided {
-    /// Whether only to a program that starts MPI with MPI_THREAD_MULTIPLE.
-    pub(crate) with_threads: bool,
+    pub(crate) to: Programs,
     pub(crate) cause: &'static str,
     pub(crate) remedy: &'static str,
 }
 
 impl Launcher {
+    /// Looks whose program srun will start.
+    pub(crate) fn look_behind(&mut self, program: Option<&OsStr>) {
+        if self.flavour == Flavour::Slurm {
+            self.behind = program.and_then(behind::behind).map(Box::new);
+        }
+    }
+
+    /// The launcher of the program's MPI, as far as it is known.
+    pub(crate) fn mpi(&self) -> &Self {
+        self.behind.as_deref().unwrap_or(self)
+    }
+
+    /// What its ranks must find; under srun whatever MPI they turn out to be of.
+    pub(crate) fn variables(&self, request: &Request<'_>) -> Vec<Variable> {
+        let mut variables = (self.mpi().dialect().variables)(request);
+        if self.behind.is_some() {
+            let others = (self.dialect().variables)(request);
+            let named: Vec<_> = variables.iter().map(|variable| variable.name).collect();
+            variables.extend(others.into_iter().filter(|other| !named.contains(&other.name)));
+        }
+        variables
+    }
+
+    /// Why windows are refused, if they are; srun may start Open MPI's programs where another's were expected.
+    pub(crate) fn one_sided(&self, request: &Request<'_>) -> Result<(), OneSided> {
+        let openmpi = matches!(self.mpi().flavour, Flavour::OpenMpi { .. });
+        let dialect = if openmpi { self.mpi().dialect() } else { self.dialect() };
+        (dialect.one_sided)(request)
+    }
+
     pub(crate) fn dialect(&self) -> &'static Dialect {
         match self.flavour {
             Flavour::Mpich => &mpich::DIALECT,

@@ -11,7 +11,7 @@ use std::path::Path;
 use gambeson_proto::policy::IntraHost;
 
 use super::command_line::{Carrier, Meaning, host_list, setting};
-use super::{Dialect, OneSided, Request, Variable, libfabric_variables};
+use super::{Dialect, OneSided, Programs, Request, Variable, libfabric_variables};
 
 pub(super) const DIALECT_4: Dialect = Dialect {
     options: OPTIONS,
@@ -77,7 +77,7 @@ fn one_sided_4(request: &Request<'_>) -> Result<(), OneSided> {
         return Ok(());
     }
     Err(OneSided {
-        with_threads: true,
+        to: Programs::WithThreads,
         cause: "Open MPI 4 moves one-sided data through the provider (osc pt2pt) only for programs without MPI_THREAD_MULTIPLE",
         remedy: "Start MPI with at most MPI_THREAD_SERIALIZED (mpi4py: MPI4PY_RC_THREAD_LEVEL=serialized), or use MPICH or Intel MPI",
     })
@@ -92,7 +92,7 @@ fn one_sided_5(request: &Request<'_>) -> Result<(), OneSided> {
         return Ok(());
     };
     Err(OneSided {
-        with_threads: false,
+        to: Programs::All,
         cause,
         remedy: "Use MPICH, Intel MPI or Open MPI 4 for programs with windows, whose one-sided data passes the provider",
     })

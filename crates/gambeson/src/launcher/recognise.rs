@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Flavour, Launcher};
@@ -19,9 +19,14 @@ pub(crate) fn recognise(name: &OsStr) -> Result<Launcher, Failure> {
     if !looks_like_a_launcher(&program) {
         return Err(unknown(name, "is not the launcher of an MPI"));
     }
-    let answer = ask(&program).map_err(|error| unknown(name, &format!("did not answer `--version` ({error})")))?;
+    let answer = ask(&program).map_err(|error| {
+        Failure::refused(format!(
+            "{} did not answer `--version` ({error}), so nobody knows how to seal its messages; see first that it works by itself",
+            program.display()
+        ))
+    })?;
     match flavour(&answer) {
-        Some((flavour, version)) => Ok(Launcher { flavour, version, program }),
+        Some((flavour, version)) => Ok(Launcher { flavour, version, program, behind: None }),
         None => Err(unknown(name, "says nothing of an MPI known here when asked for its version")),
     }
 }
@@ -34,7 +39,7 @@ fn unknown(name: &OsStr, what: &str) -> Failure {
 }
 
 /// Searches PATH as a shell does.
-fn find(name: &OsStr) -> Result<PathBuf, Failure> {
+pub(super) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let named = Path::new(name);
     let candidates = if named.components().count() > 1 {
         vec![named.to_owned()]
@@ -44,8 +49,9 @@ fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     };
     candidates.into_iter().find(|candidate| is_executable(candidate)).ok_or_else(|| {
         Failure::unavailable(format!(
-            "{} was not found; give the path of mpiexec, or load the module of your MPI first",
-            named.display()
+            "{} was not found; give the path of {}",
+            named.display(),
+            if named.ends_with("srun") { "Slurm's srun" } else { "mpiexec, or load the module of your MPI first" }
         ))
     })
 }
@@ -76,29 +82,38 @@ fn ask(program: &Path) -> Result<String, String> {
         .arg("--version")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| error.to_string())?;
-    let mut output = child.stdout.take().expect("stdout is piped");
-    let reader = thread::spawn(move || {
-        let mut answer = Vec::new();
-        let _ = Read::by_ref(&mut output).take(ANSWER_MAX).read_to_end(&mut answer);
-        String::from_utf8_lossy(&answer).into_owned()
-    });
+    let answer = collect(child.stdout.take().expect("stdout is piped"));
+    let complaint = collect(child.stderr.take().expect("stderr is piped"));
     let deadline = Instant::now() + PATIENCE;
-    loop {
+    let status = loop {
         match child.try_wait() {
-            Ok(Some(_)) => break,
+            Ok(Some(status)) => break status,
             Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
             Ok(None) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("no answer in {} s", PATIENCE.as_secs()));
+                return Err(format!("in {} s", PATIENCE.as_secs()));
             }
             Err(error) => return Err(error.to_string()),
         }
+    };
+    let [answer, complaint] = [answer, complaint].map(|reader| reader.join().unwrap_or_default());
+    match complaint.lines().rfind(|line| !line.trim().is_empty()) {
+        // srun without a configuration does not know even its version.
+        Some(last) if !status.success() && answer.trim().is_empty() => Err(format!("it says \"{}\"", last.trim())),
+        _ => Ok(answer),
     }
-    reader.join().map_err(|_| "its answer was lost".to_owned())
+}
+
+fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = Read::by_ref(&mut from).take(ANSWER_MAX).read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    })
 }
 
 /// Who an answer to `--version` comes from.
@@ -119,7 +134,10 @@ pub(super) fn flavour(answer: &str) -> Option<(Flavour, String)> {
         let major: u32 = version.split('.').next()?.parse().ok()?;
         return (major >= 4).then(|| (Flavour::Mpich, format!("MPICH {version}")));
     }
-    first.starts_with("slurm ").then(|| (Flavour::Slurm, first.to_owned()))
+    // Debian's calls itself slurm-wlm.
+    let (name, version) = first.split_once(' ')?;
+    let slurm = name == "slurm" || name.starts_with("slurm-");
+    (slurm && version.starts_with(|first: char| first.is_ascii_digit())).then(|| (Flavour::Slurm, first.to_owned()))
 }
 
 const NAMES: [&str; 5] = ["mpiexec", "mpirun", "orterun", "prterun", "srun"];

@@ -1,7 +1,16 @@
-//! Slurm's srun, which starts the ranks of any MPI: the environment is made for all of them at once.
+//! Slurm's srun, which starts the ranks of any MPI, through a daemon on each host.
+//!
+//! The daemons hand on srun's environment, and it says where the job's directory is; the secret itself stays in this
+//! host's memory. So all ranks must be here, and which hosts there will be must be known before.
 
-use super::command_line::{Meaning, host_list};
-use super::{Dialect, Request, Variable, intel, mpich, openmpi};
+use std::env;
+use std::ffi::OsString;
+
+use super::command_line::{Meaning, Said, host_list};
+use super::{Dialect, OneSided, Programs, Request, Variable, intel, mpich, openmpi};
+use crate::failure::Failure;
+use crate::hosts::{Hosts, slurm_allocation};
+use crate::machine;
 
 pub(super) const DIALECT: Dialect = Dialect {
     options: OPTIONS,
@@ -13,7 +22,9 @@ pub(super) const DIALECT: Dialect = Dialect {
             "srun carries what it is given in clear; use the MPI's own mpiexec inside the allocation, which goes over ssh",
         )
     },
-    one_sided: |request| (openmpi::DIALECT_5.one_sided)(request),
+    one_sided: |request| {
+        (openmpi::DIALECT_5.one_sided)(request).map_err(|refused| OneSided { to: Programs::OfOpenMpi, ..refused })
+    },
     seals_hosts: false,
 };
 
@@ -29,64 +40,193 @@ fn variables(request: &Request<'_>) -> Vec<Variable> {
     variables
 }
 
+/// The hosts of a step: the allocation's, or the one that the command line holds it to.
+pub(crate) fn hosts(said: &[Said], arguments: &[OsString]) -> Result<Hosts, Failure> {
+    let elsewhere = said.iter().any(|said| said.meaning == Meaning::Elsewhere)
+        || arguments.iter().any(|argument| argument == ":")
+        || env::var_os("SLURM_HET_SIZE").is_some();
+    if let Some(hosts) = held_to(said).filter(|_| !elsewhere) {
+        return Ok(Hosts::of(hosts));
+    }
+    match slurm_allocation() {
+        Some(hosts) if !elsewhere => Ok(Hosts::of(hosts)),
+        _ => Err(Failure::refused(format!(
+            "srun chooses the hosts of this job when it runs, and the job's secret is in the memory of this host alone; run inside an allocation of this host (sbatch, salloc), or say: srun -N 1 -w {}",
+            machine::host_name()
+        ))),
+    }
+}
+
+/// The hosts that -w names, if -N leaves room for no others: by itself -w is where a step begins.
+fn held_to(said: &[Said]) -> Option<Vec<String>> {
+    // The last word counts.
+    let count = said.iter().rev().find_map(|said| match &said.meaning {
+        Meaning::HostCount(count) => Some(count.as_str()),
+        _ => None,
+    })?;
+    let named = said.iter().rev().find_map(|said| match &said.meaning {
+        Meaning::Hosts(hosts) => Some(hosts.clone()),
+        _ => None,
+    });
+    named.filter(|_| ["1", "1-1"].contains(&count))
+}
+
+/// Refuses what keeps the environment from the ranks without a word on the command line.
+pub(crate) fn agree_with_export(said: &[Said]) -> Result<(), Failure> {
+    let Ok(list) = env::var("SLURM_EXPORT_ENV") else {
+        return Ok(());
+    };
+    if exports_all(&list) || said.iter().any(|said| said.meaning == Meaning::KeepsAll) {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "the environment says SLURM_EXPORT_ENV={list}, which keeps from the ranks what they need to seal their messages; unset it, or say: srun --export=ALL"
+    )))
+}
+
+fn exports_all(list: &str) -> bool {
+    list.split(',').any(|item| item.eq_ignore_ascii_case("ALL"))
+}
+
 fn meaning(option: &str, values: &[String]) -> Vec<Meaning> {
     match (option, values) {
-        ("export", [list]) if !list.split(',').any(|item| item == "ALL") => vec![Meaning::Strips],
-        ("export-file", _) => vec![Meaning::Strips],
-        ("export", [list]) => list
-            .split(',')
-            .filter_map(|item| item.split_once('='))
-            .map(|(variable, value)| Meaning::Sets { variable: variable.to_owned(), value: value.to_owned() })
-            .collect(),
+        ("export", [list]) if !exports_all(list) => vec![Meaning::Strips],
+        ("export", [list]) => {
+            let settings = list.split(',').filter_map(|item| item.split_once('='));
+            let sets = settings
+                .map(|(variable, value)| Meaning::Sets { variable: variable.to_owned(), value: value.to_owned() });
+            sets.chain([Meaning::KeepsAll]).collect()
+        }
         ("w" | "nodelist", values) => host_list(values),
+        ("N" | "nodes", [count]) => vec![Meaning::HostCount(count.clone())],
+        // Hosts out of another allocation, of another cluster, or of a file.
+        ("jobid" | "M" | "clusters" | "het-group" | "F" | "nodefile" | "Z" | "no-allocate", _) => {
+            vec![Meaning::Elsewhere]
+        }
+        // Values may be written onto short options.
+        (_, []) if option.starts_with('N') => vec![Meaning::HostCount(option[1..].to_owned())],
+        (_, []) if option.starts_with(['F', 'M']) => vec![Meaning::Elsewhere],
+        (_, []) if option.starts_with('w') => host_list(&[option[1..].to_owned()]),
         _ => Vec::new(),
     }
 }
 
+/// As `srun --help` and its manual list them, those whose value may be a word of its own.
 const OPTIONS: &[(&str, usize)] = &[
-    ("n", 1),
-    ("ntasks", 1),
-    ("N", 1),
-    ("nodes", 1),
-    ("c", 1),
-    ("cpus-per-task", 1),
-    ("w", 1),
-    ("nodelist", 1),
-    ("x", 1),
-    ("exclude", 1),
-    ("p", 1),
-    ("partition", 1),
-    ("t", 1),
-    ("time", 1),
     ("A", 1),
-    ("account", 1),
-    ("J", 1),
-    ("job-name", 1),
-    ("o", 1),
-    ("output", 1),
-    ("e", 1),
-    ("error", 1),
-    ("i", 1),
-    ("input", 1),
-    ("D", 1),
-    ("chdir", 1),
-    ("m", 1),
-    ("distribution", 1),
-    ("mem", 1),
-    ("mpi", 1),
-    ("export", 1),
-    ("export-file", 1),
-    ("jobid", 1),
-    ("r", 1),
-    ("relative", 1),
+    ("B", 1),
     ("C", 1),
-    ("constraint", 1),
+    ("D", 1),
+    ("F", 1),
     ("G", 1),
-    ("gpus", 1),
+    ("J", 1),
+    ("L", 1),
+    ("M", 1),
+    ("N", 1),
+    ("S", 1),
+    ("T", 1),
+    ("W", 1),
+    ("b", 1),
+    ("c", 1),
+    ("d", 1),
+    ("e", 1),
+    ("i", 1),
+    ("m", 1),
+    ("n", 1),
+    ("o", 1),
+    ("p", 1),
     ("q", 1),
-    ("qos", 1),
-    ("ntasks-per-node", 1),
+    ("r", 1),
+    ("t", 1),
+    ("w", 1),
+    ("x", 1),
+    ("accel-bind", 1),
+    ("account", 1),
+    ("acctg-freq", 1),
+    ("bb", 1),
+    ("bbf", 1),
+    ("bcast-exclude", 1),
+    ("begin", 1),
+    ("chdir", 1),
+    ("cluster-constraint", 1),
+    ("clusters", 1),
+    ("comment", 1),
+    ("constraint", 1),
+    ("container", 1),
+    ("core-spec", 1),
+    ("cores-per-socket", 1),
     ("cpu-bind", 1),
+    ("cpu-freq", 1),
+    ("cpus-per-gpu", 1),
+    ("cpus-per-task", 1),
+    ("deadline", 1),
+    ("delay-boot", 1),
+    ("dependency", 1),
+    ("distribution", 1),
+    ("epilog", 1),
+    ("error", 1),
+    ("exclude", 1),
+    ("export", 1),
+    ("extra-node-info", 1),
+    ("gid", 1),
+    ("gpu-bind", 1),
+    ("gpu-freq", 1),
+    ("gpus", 1),
+    ("gpus-per-node", 1),
+    ("gpus-per-socket", 1),
+    ("gpus-per-task", 1),
     ("gres", 1),
+    ("gres-flags", 1),
+    ("het-group", 1),
+    ("hint", 1),
+    ("input", 1),
+    ("job-name", 1),
+    ("jobid", 1),
+    ("licenses", 1),
+    ("mail-type", 1),
+    ("mail-user", 1),
+    ("mcs-label", 1),
+    ("mem", 1),
+    ("mem-bind", 1),
+    ("mem-per-cpu", 1),
+    ("mem-per-gpu", 1),
+    ("mincpus", 1),
+    ("mpi", 1),
+    ("msg-timeout", 1),
+    ("network", 1),
+    ("nodefile", 1),
+    ("nodelist", 1),
+    ("nodes", 1),
+    ("ntasks", 1),
+    ("ntasks-per-core", 1),
+    ("ntasks-per-gpu", 1),
+    ("ntasks-per-node", 1),
+    ("ntasks-per-socket", 1),
+    ("open-mode", 1),
+    ("output", 1),
+    ("partition", 1),
+    ("power", 1),
+    ("prefer", 1),
+    ("priority", 1),
+    ("profile", 1),
+    ("prolog", 1),
+    ("qos", 1),
+    ("relative", 1),
     ("reservation", 1),
+    ("signal", 1),
+    ("slurmd-debug", 1),
+    ("sockets-per-node", 1),
+    ("switches", 1),
+    ("task-epilog", 1),
+    ("task-prolog", 1),
+    ("thread-spec", 1),
+    ("threads", 1),
+    ("threads-per-core", 1),
+    ("time", 1),
+    ("time-min", 1),
+    ("tmp", 1),
+    ("tres-per-task", 1),
+    ("uid", 1),
+    ("wait", 1),
+    ("wckey", 1),
 ];

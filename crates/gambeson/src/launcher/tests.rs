@@ -54,6 +54,8 @@ fn launchers_are_recognised_by_what_they_say() {
         ("mpirun (Open MPI) 3.1.6", None),
         ("prterun (PRRTE) 3.0.13", Some((Flavour::OpenMpi { major: 5 }, "Open MPI 3.0.13"))),
         ("slurm 22.05.8", Some((Flavour::Slurm, "slurm 22.05.8"))),
+        ("slurm-wlm 22.05.8", Some((Flavour::Slurm, "slurm-wlm 22.05.8"))),
+        ("slurm-simulator of ours", None),
         ("GNU bash, version 5.2", None),
         ("", None),
     ] {
@@ -79,8 +81,18 @@ fn options_are_read_up_to_the_program_of_each_part() {
         [sets("OMPI_MCA_pml", "ob1"), sets("FI_PROVIDER", "tcp")]
     );
     assert_eq!(said(&slurm::DIALECT, "-n 2 --export=PATH p"), [Meaning::Strips]);
-    assert_eq!(said(&slurm::DIALECT, "--export=ALL,FI_PROVIDER=tcp p"), [sets("FI_PROVIDER", "tcp")]);
+    assert_eq!(
+        said(&slurm::DIALECT, "--export=all,FI_PROVIDER=tcp p"),
+        [sets("FI_PROVIDER", "tcp"), Meaning::KeepsAll]
+    );
     assert_eq!(said(&slurm::DIALECT, "-n 2 --mpi=pmix p"), []);
+    let count = |count: &str| Meaning::HostCount(count.to_owned());
+    assert_eq!(said(&slurm::DIALECT, "-N1 -wa -W 5 --wait=9 -c 2 p -N2"), [count("1"), hosts(&["a"])]);
+    assert_eq!(said(&slurm::DIALECT, "--nodes=1-2 --comment x -w a,b p"), [count("1-2"), hosts(&["a", "b"])]);
+    for elsewhere in ["--jobid=7 p", "-Mother p", "--het-group 1 p", "-F file p"] {
+        assert_eq!(said(&slurm::DIALECT, elsewhere), [Meaning::Elsewhere], "{elsewhere}");
+    }
+    assert_eq!(programs(&slurm::DIALECT, &words("-l -n2 --mem-bind local --resv-ports -K ./p -n")), ["./p"]);
 }
 
 #[test]
@@ -182,5 +194,5 @@ fn windows_are_refused_where_they_would_be_in_clear() {
     assert!(five(&request(IntraHost::Mpi, true)).is_err());
     let four = openmpi::DIALECT_4.one_sided;
     assert!(four(&request(IntraHost::Mpi, false)).is_ok());
-    assert!(four(&request(IntraHost::Sealed, true)).is_err_and(|refused| refused.with_threads));
+    assert!(four(&request(IntraHost::Sealed, true)).is_err_and(|refused| refused.to == Programs::WithThreads));
 }
