@@ -35,6 +35,8 @@ pub enum Error {
         /// What is wrong and what to do about it.
         what: String,
     },
+    /// A simulated network or job that came to a standstill.
+    Stuck(String),
 }
 
 impl Error {
@@ -72,6 +74,7 @@ impl fmt::Display for Error {
                 }
                 write!(f, "{what}")
             }
+            Self::Stuck(what) => f.write_str(what),
         }
     }
 }

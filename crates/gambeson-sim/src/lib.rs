@@ -4,14 +4,17 @@
 
 pub mod engine;
 pub mod error;
+pub mod fabric;
 pub mod filter;
 pub mod marking;
 pub mod model;
 pub mod process;
 pub mod routing;
 pub mod security;
+pub mod statistics;
 pub mod time;
 pub mod topology;
 pub mod trace;
+pub mod traffic;
 
 pub use error::Error;

@@ -1,0 +1,558 @@
+//! Packets through links, switches and adapters: virtual cut-through with credits, lanes and arbitration.
+//!
+//! A packet's head crosses a link and a switch in `wire_ns + switch_ns` when nothing is in its way; its body follows at
+//! the rate of the link. It leaves for the next buffer only when that has room for all of it, which the credit of the
+//! lane tells. Which of the waiting packets goes first: class 0 if it has priority, else the classes by their weights,
+//! and within a lane the one that came first.
+//!
+//! Two things are not events of their own, which halves the number of events: an output that nobody waits for becomes
+//! free unobserved, and credit is counted when somebody needs it.
+
+mod config;
+mod packet;
+mod port;
+
+pub use config::{FabricConfig, Named, Queueing, Rate};
+pub use packet::{Packet, Send};
+
+use packet::{NONE, Packets};
+use port::{Input, Lane, NEVER, Port};
+
+use crate::engine::Wheel;
+use crate::error::Error;
+use crate::filter::{FilterConfig, FilterStats, PortFilter};
+use crate::routing::{self, Hop, Routing};
+use crate::security::{KeyLevel, Pass, SecurityConfig, Unit, UnitStats};
+use crate::time::{self, Time};
+use crate::topology::{Topology, UNPLUGGED};
+
+/// Who sends and receives. Called back in the order of simulated time.
+pub trait Traffic {
+    /// A time that [`Fabric::wake`] was asked for has come.
+    fn wake(&mut self, now: Time, token: u32, fabric: &mut Fabric);
+
+    /// A packet is there, opened, complete.
+    fn arrived(&mut self, now: Time, packet: &Packet, fabric: &mut Fabric);
+
+    /// The last byte of a packet that was sent with `last` has left its adapter.
+    fn left(&mut self, now: Time, token: u32, fabric: &mut Fabric);
+
+    /// Whether the process that gets this packet is on its processor.
+    fn is_running(&self, packet: &Packet) -> bool;
+
+    /// Whether a switch on the way would find the packet's partition key among those of its port.
+    fn is_valid(&self, packet: &Packet) -> bool;
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// A packet's head is through the switch's input stage, or its tail is in the adapter.
+    Arrive(u32),
+    /// A packet that a filter held up goes on.
+    Route(u32),
+    /// Somebody looks after an output.
+    Free(u32),
+    /// A packet leaves the security unit of its sender.
+    Enter(u32),
+    /// A packet leaves that of its receiver.
+    Deliver(u32),
+    /// A packet with this token has left its adapter.
+    Left(u32),
+    /// The traffic wanted to be woken.
+    Wake(u32),
+}
+
+/// What went through a fabric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that were handed to adapters.
+    pub sent: u64,
+    /// Packets that their receivers got.
+    pub arrived: u64,
+    /// Packets that filters dropped.
+    pub dropped: u64,
+}
+
+/// A network with what is in it.
+pub struct Fabric {
+    topology: Topology,
+    config: FabricConfig,
+    routing: Routing,
+    events: Wheel<Event>,
+    packets: Packets,
+    ports: Vec<Port>,
+    /// By port and lane.
+    lanes: Vec<Lane>,
+    /// The same for inputs; empty with a queue for each output.
+    inputs: Vec<Input>,
+    filters: Vec<Option<PortFilter>>,
+    units: Vec<Unit>,
+    counts: Counts,
+    lanes_a_port: usize,
+    lanes_a_class: u8,
+    /// Lanes of a class that the deterministic way uses; the rest is for adaptive routing.
+    escape_lanes: u8,
+    first_class: u16,
+    byte_fs: u64,
+    wire: Time,
+    hop: Time,
+}
+
+impl Fabric {
+    /// An empty network.
+    ///
+    /// # Errors
+    /// A sentence, when the parts do not fit together.
+    pub fn new(
+        topology: Topology,
+        config: &FabricConfig,
+        routing: Routing,
+        security: &SecurityConfig,
+        filter: &FilterConfig,
+        longest: u32,
+    ) -> Result<Self, Error> {
+        config.validate(longest)?;
+        security.validate().map_err(Error::config)?;
+        filter.validate().map_err(Error::config)?;
+        routing::suits(&topology, routing)?;
+        let escape_lanes = routing::lanes(&topology);
+        let adaptive = if routing == Routing::Adaptive { config.adaptive_lanes } else { 0 };
+        if routing == Routing::Adaptive && adaptive == 0 {
+            return Err(Error::config(
+                "adaptive routing needs lanes of its own; set fabric.adaptive_lanes to 1 or more",
+            ));
+        }
+        let lanes_a_class = escape_lanes.saturating_add(adaptive);
+        let lanes = lanes_a_class.checked_mul(config.classes).filter(|&lanes| lanes <= config::LANES_MAX);
+        let Some(lanes) = lanes else {
+            let (classes, most) = (config.classes, config::LANES_MAX);
+            return Err(Error::config(format!(
+                "{classes} classes with {lanes_a_class} lanes each are more than the {most} data lanes of InfiniBand; use fewer"
+            )));
+        };
+        let count = topology.ports() as usize;
+        let lanes_a_port = usize::from(lanes);
+        let sealed = security.level != KeyLevel::None;
+        let filters = (0..topology.ports()).map(|port| {
+            if topology.is_adapter(port) {
+                return None;
+            }
+            let peer = topology.peer[port as usize];
+            PortFilter::new(filter, peer != UNPLUGGED && topology.is_adapter(peer))
+        });
+        let filters: Vec<_> = filters.collect();
+        let fifo = config.queueing == Queueing::Fifo;
+        let hop = time::from_ns(config.wire_ns) + time::from_ns(config.switch_ns);
+        // Some events a packet and hop, for all nodes at once.
+        let spacing = config.serialisation(longest) / u64::from(topology.nodes).max(1);
+        Ok(Self {
+            events: Wheel::new(spacing.max(1)),
+            packets: Packets::default(),
+            ports: std::iter::repeat_with(Port::new).take(count).collect(),
+            lanes: vec![Lane::new(config.buffer_bytes); count * lanes_a_port],
+            inputs: vec![Input { first: NONE, last: NONE }; if fifo { count * lanes_a_port } else { 0 }],
+            filters: if filters.iter().any(Option::is_some) { filters } else { Vec::new() },
+            units: if sealed { vec![Unit::new(security); topology.nodes as usize] } else { Vec::new() },
+            counts: Counts::default(),
+            lanes_a_port,
+            lanes_a_class,
+            escape_lanes,
+            first_class: if config.priority { (1 << lanes_a_class) - 1 } else { 0 },
+            byte_fs: config.byte_fs(),
+            wire: time::from_ns(config.wire_ns),
+            hop,
+            config: config.clone(),
+            routing,
+            topology,
+        })
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The present.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.events.now()
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events.passed()
+    }
+
+    /// What went through so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// What the security units did, summed up.
+    #[must_use]
+    pub fn unit_stats(&self) -> UnitStats {
+        let mut sum = UnitStats::default();
+        self.units.iter().for_each(|unit| sum += *unit.stats());
+        sum
+    }
+
+    /// What the filters did, port by port.
+    pub fn filter_stats(&self) -> impl Iterator<Item = (u32, &FilterStats)> {
+        let filters = self.filters.iter().enumerate();
+        filters.filter_map(|(port, filter)| Some((port as u32, filter.as_ref()?.stats())))
+    }
+
+    /// For how long a port has been sending, in all.
+    #[must_use]
+    pub fn busy(&self, port: u32) -> Time {
+        self.ports[port as usize].busy
+    }
+
+    /// Time that so many bytes take on a link.
+    #[must_use]
+    #[inline]
+    pub fn serialisation(&self, bytes: u32) -> Time {
+        (self.byte_fs * u64::from(bytes)).div_ceil(1000)
+    }
+
+    /// Asks for [`Traffic::wake`].
+    pub fn wake(&mut self, at: Time, token: u32) {
+        self.events.push(at, Event::Wake(token));
+    }
+
+    /// Hands a packet to its adapter.
+    pub fn send(&mut self, now: Time, send: &Send) {
+        debug_assert!(send.from != send.to && send.class < self.config.classes);
+        self.counts.sent += 1;
+        let packet = self.packets.put(Packet::new(now, send));
+        match self.units.get_mut(send.from as usize) {
+            None => self.enter(now, packet),
+            Some(unit) => {
+                let pass =
+                    Pass { key: send.key, bytes: send.bytes.into(), owner: send.owners[0].into(), running: true };
+                let at = unit.pass(now, pass);
+                self.events.push(at, Event::Enter(packet));
+            }
+        }
+    }
+
+    /// Turns the filter of a port on, against a key.
+    pub fn enable_filter(&mut self, now: Time, port: u32, p_key: u16) {
+        if let Some(Some(filter)) = self.filters.get_mut(port as usize) {
+            filter.enable(now, p_key);
+        }
+    }
+
+    /// Lets events happen up to a time.
+    ///
+    /// # Errors
+    /// When packets are under way and nothing will ever happen again.
+    pub fn run(&mut self, traffic: &mut impl Traffic, until: Time) -> Result<(), Error> {
+        while self.now() <= until {
+            let Some((now, event)) = self.events.pop() else {
+                return match self.packets.len() {
+                    0 => Ok(()),
+                    stuck => Err(Error::Stuck(format!(
+                        "{stuck} packets wait for each other for ever: the routing of this network deadlocks"
+                    ))),
+                };
+            };
+            match event {
+                Event::Arrive(packet) => self.arrive(now, packet, traffic),
+                Event::Route(packet) => self.route(now, packet),
+                Event::Free(port) => {
+                    if self.ports[port as usize].wake_at == now {
+                        self.ports[port as usize].wake_at = NEVER;
+                        self.serve(now, port);
+                    }
+                }
+                Event::Enter(packet) => self.enter(now, packet),
+                Event::Deliver(packet) => self.deliver(now, packet, traffic),
+                Event::Left(token) => traffic.left(now, token, self),
+                Event::Wake(token) => traffic.wake(now, token, self),
+            }
+        }
+        Ok(())
+    }
+
+    /// A packet joins the queue of its adapter.
+    fn enter(&mut self, now: Time, packet: u32) {
+        let class = self.packets[packet].class;
+        let entry = &mut self.packets[packet];
+        entry.out_lane = class * self.lanes_a_class;
+        self.join(now, packet);
+    }
+
+    fn arrive(&mut self, now: Time, packet: u32, traffic: &mut impl Traffic) {
+        let entry = self.packets[packet];
+        if self.topology.is_adapter(entry.port) {
+            self.give_back(entry.port, entry.lane, entry.bytes, now + self.wire);
+            match self.units.get_mut(entry.to as usize) {
+                None => self.deliver(now, packet, traffic),
+                Some(unit) => {
+                    let running = traffic.is_running(&entry);
+                    let pass =
+                        Pass { key: entry.key, bytes: entry.bytes.into(), owner: entry.owners[1].into(), running };
+                    let at = unit.pass(now, pass);
+                    self.events.push(at, Event::Deliver(packet));
+                }
+            }
+            return;
+        }
+        if let Some(Some(filter)) = self.filters.get_mut(entry.port as usize) {
+            let verdict = filter.check(now, entry.p_key, traffic.is_valid(&entry));
+            if !verdict.passes {
+                self.counts.dropped += 1;
+                self.packets.take(packet);
+                // The buffer is free when the tail has come in.
+                let gone = now + self.serialisation(entry.bytes.into());
+                self.give_back(entry.port, entry.lane, entry.bytes, gone + self.wire);
+                return;
+            }
+            if verdict.delay > 0 {
+                self.events.push(now + verdict.delay, Event::Route(packet));
+                return;
+            }
+        }
+        self.route(now, packet);
+    }
+
+    fn deliver(&mut self, now: Time, packet: u32, traffic: &mut impl Traffic) {
+        self.counts.arrived += 1;
+        let packet = self.packets.take(packet);
+        traffic.arrived(now, &packet, self);
+    }
+
+    /// A packet in a switch goes on, unless others are before it in its input's queue.
+    fn route(&mut self, now: Time, packet: u32) {
+        if self.inputs.is_empty() {
+            return self.direct(now, packet);
+        }
+        let Packet { port, lane, .. } = self.packets[packet];
+        let input = &mut self.inputs[port as usize * self.lanes_a_port + usize::from(lane)];
+        match input.last {
+            NONE => {
+                *input = Input { first: packet, last: packet };
+                self.direct(now, packet);
+            }
+            last => {
+                input.last = packet;
+                self.packets[last].next_in = packet;
+            }
+        }
+    }
+
+    /// Decides where a packet goes, and queues it there.
+    fn direct(&mut self, now: Time, packet: u32) {
+        let Packet { port, to, class, bytes, .. } = self.packets[packet];
+        let switch = self.topology.switch[port as usize];
+        let mut hop = routing::step(&self.topology, switch, port, to);
+        if self.routing == Routing::Adaptive
+            && let Some(better) = self.roomiest(now, switch, to, class, bytes)
+        {
+            hop = better;
+        }
+        let entry = &mut self.packets[packet];
+        entry.out = hop.port;
+        entry.out_lane = class * self.lanes_a_class + hop.lane;
+        self.join(now, packet);
+    }
+
+    /// The adaptive lane with the most room among those that lead closer, if one has room for this packet and all that
+    /// waits for it already.
+    fn roomiest(&mut self, now: Time, switch: u32, to: u32, class: u8, bytes: u16) -> Option<Hop> {
+        let Self { topology, ports, lanes, .. } = self;
+        let (mut best, mut room) = (None, i64::from(bytes) - 1);
+        let adaptive = self.escape_lanes..self.lanes_a_class;
+        let offset = usize::from(class * self.lanes_a_class);
+        routing::closer(topology, switch, to, |port| {
+            let first = port as usize * self.lanes_a_port;
+            collect(&mut ports[port as usize], &mut lanes[first..first + self.lanes_a_port], now);
+            for lane in adaptive.clone() {
+                let there = &lanes[first + offset + usize::from(lane)];
+                let left = i64::from(there.credit) - i64::from(there.queued);
+                if left > room {
+                    (best, room) = (Some(Hop { port, lane }), left);
+                }
+            }
+        });
+        best
+    }
+
+    /// Queues a packet at its output.
+    #[inline]
+    fn join(&mut self, now: Time, packet: u32) {
+        let Packet { out, out_lane, bytes, .. } = self.packets[packet];
+        let lane = &mut self.lanes[out as usize * self.lanes_a_port + usize::from(out_lane)];
+        lane.queued += u32::from(bytes);
+        match lane.last {
+            NONE => lane.first = packet,
+            last => self.packets[last].next = packet,
+        }
+        lane.last = packet;
+        let port = &mut self.ports[out as usize];
+        port.filled |= 1 << out_lane;
+        if port.free_at <= now {
+            if port.blocked & 1 << out_lane == 0 {
+                self.serve(now, out);
+            }
+        } else if port.wake_at > port.free_at {
+            port.wake_at = port.free_at;
+            self.events.push(port.free_at, Event::Free(out));
+        }
+    }
+
+    /// Sends the next packet of an output that is free, if one can go, and sees to it that somebody looks again.
+    fn serve(&mut self, now: Time, out: u32) {
+        let index = out as usize;
+        let port = &mut self.ports[index];
+        if port.free_at > now {
+            if port.filled != 0 {
+                self.look_again(out, self.ports[index].free_at);
+            }
+            return;
+        }
+        port.blocked = 0;
+        let first = index * self.lanes_a_port;
+        loop {
+            let port = &mut self.ports[index];
+            let candidates = port.filled & !port.blocked;
+            if candidates == 0 {
+                break;
+            }
+            let chosen = self.choose(index, candidates);
+            let packet = self.lanes[first + chosen].first;
+            let bytes = u32::from(self.packets[packet].bytes);
+            if self.lanes[first + chosen].credit < bytes {
+                collect(&mut self.ports[index], &mut self.lanes[first..first + self.lanes_a_port], now);
+            }
+            if self.lanes[first + chosen].credit >= bytes {
+                return self.transmit(now, out, chosen, packet);
+            }
+            self.ports[index].blocked |= 1 << chosen;
+        }
+        // What waits, waits for credit. Where none is on its way, its arrival will be noticed.
+        let port = &self.ports[index];
+        if port.blocked != 0
+            && let Some(soonest) = port.returning.iter().map(|&(at, ..)| at).min()
+        {
+            self.look_again(out, soonest);
+        }
+    }
+
+    fn look_again(&mut self, out: u32, at: Time) {
+        let port = &mut self.ports[out as usize];
+        if at < port.wake_at {
+            port.wake_at = at;
+            self.events.push(at, Event::Free(out));
+        }
+    }
+
+    /// Which of the lanes sends next.
+    #[inline]
+    fn choose(&mut self, index: usize, candidates: u16) -> usize {
+        let mut among = candidates;
+        if candidates & self.first_class != 0 {
+            among &= self.first_class;
+        }
+        if among.is_power_of_two() {
+            return among.trailing_zeros() as usize;
+        }
+        let port = &mut self.ports[index];
+        if among & 1 << port.turn == 0 || port.budget <= 0 {
+            let after = among & (u16::MAX << 1 << port.turn);
+            port.turn = if after != 0 { after } else { among }.trailing_zeros() as u8;
+            let class = port.turn / self.lanes_a_class;
+            let weight = self.config.weights.get(usize::from(class)).copied().unwrap_or(1);
+            // A weight of one sends a packet of the longest, however long they are.
+            port.budget = (weight * TURN_BYTES) as i32;
+        }
+        usize::from(port.turn)
+    }
+
+    fn transmit(&mut self, now: Time, out: u32, chosen: usize, packet: u32) {
+        let index = out as usize;
+        let entry = self.packets[packet];
+        let bytes = u32::from(entry.bytes);
+        let duration = self.serialisation(bytes);
+        let lane = &mut self.lanes[index * self.lanes_a_port + chosen];
+        lane.credit -= bytes;
+        lane.queued -= bytes;
+        lane.first = entry.next;
+        let port = &mut self.ports[index];
+        if entry.next == NONE {
+            lane.last = NONE;
+            port.filled &= !(1 << chosen);
+        }
+        port.budget -= bytes as i32;
+        port.free_at = now + duration;
+        port.busy += duration;
+        if port.filled != 0 && port.wake_at > port.free_at {
+            port.wake_at = port.free_at;
+            self.events.push(port.free_at, Event::Free(out));
+        }
+        if entry.port == out {
+            // From the adapter's own queue.
+            if entry.last {
+                self.events.push(now + duration, Event::Left(entry.token));
+            }
+        } else {
+            self.give_back(entry.port, entry.lane, entry.bytes, now + duration + self.wire);
+            if !self.inputs.is_empty() {
+                self.next_of_input(now, &entry);
+            }
+        }
+        let peer = self.topology.peer[index];
+        let moved = &mut self.packets[packet];
+        moved.port = peer;
+        moved.lane = entry.out_lane;
+        moved.next = NONE;
+        moved.next_in = NONE;
+        moved.hops += 1;
+        let at = if self.topology.is_adapter(peer) { now + self.wire + duration } else { now + self.hop };
+        self.events.push(at, Event::Arrive(packet));
+    }
+
+    /// The packet behind the one that leaves becomes the first of its input.
+    fn next_of_input(&mut self, now: Time, gone: &Packet) {
+        let input = &mut self.inputs[gone.port as usize * self.lanes_a_port + usize::from(gone.lane)];
+        input.first = gone.next_in;
+        match gone.next_in {
+            NONE => input.last = NONE,
+            next => self.direct(now, next),
+        }
+    }
+
+    /// Buffer at an input is free from `at` on, as its sender sees it.
+    #[inline]
+    fn give_back(&mut self, in_port: u32, lane: u8, bytes: u16, at: Time) {
+        let sender = self.topology.peer[in_port as usize];
+        let port = &mut self.ports[sender as usize];
+        port.returning.push((at, lane, bytes));
+        if port.blocked & 1 << lane != 0 && at < port.wake_at {
+            port.wake_at = at;
+            self.events.push(at, Event::Free(sender));
+        }
+    }
+}
+
+/// Counts the credit that has come back.
+#[inline]
+fn collect(port: &mut Port, lanes: &mut [Lane], now: Time) {
+    port.returning.retain(|&(at, lane, bytes)| {
+        let there = at <= now;
+        if there {
+            lanes[usize::from(lane)].credit += u32::from(bytes);
+        }
+        !there
+    });
+}
+
+/// What a class of weight one sends before it is the next one's turn.
+const TURN_BYTES: u32 = 1024;
+
+#[cfg(test)]
+mod tests;

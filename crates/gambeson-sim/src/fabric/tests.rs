@@ -1,0 +1,218 @@
+//! A fabric against what is known without it.
+
+use super::*;
+use crate::statistics::Distribution;
+use crate::time::{MS, NS, US};
+use crate::topology::TopologyConfig;
+use crate::traffic::{Arrivals, Pattern, Plan, SourceConfig, Synthetic, Window};
+
+/// Sends what it is told at the beginning and notes what arrives.
+#[derive(Default)]
+struct Once {
+    latencies: Vec<(u32, Time)>,
+}
+
+impl Traffic for Once {
+    fn wake(&mut self, _: Time, _: u32, _: &mut Fabric) {}
+
+    fn arrived(&mut self, now: Time, packet: &Packet, _: &mut Fabric) {
+        self.latencies.push((packet.token, now - packet.created));
+    }
+
+    fn left(&mut self, _: Time, _: u32, _: &mut Fabric) {}
+
+    fn is_running(&self, _: &Packet) -> bool {
+        true
+    }
+
+    fn is_valid(&self, _: &Packet) -> bool {
+        true
+    }
+}
+
+fn fabric(topology: &str, config: &FabricConfig, routing: Routing) -> Fabric {
+    let topology: TopologyConfig = toml::from_str(topology).unwrap();
+    let topology = Topology::new(&topology).unwrap();
+    Fabric::new(topology, config, routing, &SecurityConfig::default(), &FilterConfig::default(), 1024).unwrap()
+}
+
+#[test]
+fn latency_in_an_empty_network_is_the_closed_form_to_the_picosecond() {
+    let config = FabricConfig { rate: Rate::Named(Named::Sdr1), wire_ns: 12.0, ..FabricConfig::default() };
+    for (topology, to, switches) in [
+        ("kind = 'mesh'\ndims = [4, 4]", 15, 7),
+        ("kind = 'torus'\ndims = [4, 4]", 15, 3),
+        ("kind = 'hypercube'\ndimension = 4", 15, 5),
+        ("kind = 'fat-tree'\narity = 4\nlevels = 3", 63, 5),
+        ("kind = 'fat-tree'\narity = 4\nlevels = 3", 1, 1),
+        ("kind = 'dragonfly'\nrouters = 4\nhosts = 2\nglobals = 2", 1, 1),
+    ] {
+        for bytes in [64, 1000] {
+            let mut fabric = fabric(topology, &config, Routing::Deterministic);
+            let mut once = Once::default();
+            fabric.send(0, &Send { from: 0, to, bytes, ..Send::default() });
+            fabric.run(&mut once, MS).unwrap();
+            assert_eq!(once.latencies, [(0, config.zero_load(bytes.into(), switches))], "{topology}");
+        }
+    }
+}
+
+#[test]
+fn security_units_and_their_key_misses_are_in_the_latency() {
+    let security = SecurityConfig::iba_paper();
+    let topology: TopologyConfig = toml::from_str("kind = 'mesh'\ndims = [2, 1]").unwrap();
+    let config = FabricConfig::default();
+    let network = || Topology::new(&topology).unwrap();
+    let mut sealed =
+        Fabric::new(network(), &config, Routing::Deterministic, &security, &FilterConfig::default(), 256).unwrap();
+    let mut once = Once::default();
+    sealed.send(0, &Send { from: 0, to: 1, bytes: 256, ..Send::default() });
+    sealed.run(&mut once, MS).unwrap();
+    assert_eq!(once.latencies[0].1, config.zero_load(256, 2) + 320 * NS);
+}
+
+/// Poisson packets of one length to one sink: the wait at its link is that of M/D/1.
+#[test]
+fn the_wait_for_a_link_is_that_of_a_queue_with_regular_service() {
+    let config = FabricConfig { buffer_bytes: 1 << 20, ..FabricConfig::default() };
+    let mut fabric = fabric("kind = 'mesh'\ndims = [2, 1]", &config, Routing::Deterministic);
+    let load = 0.7;
+    let source = SourceConfig { load, bytes: 256, nodes: Some(1), ..SourceConfig::default() };
+    let window = Window { from: MS, until: 60 * MS };
+    let mut synthetic = synthetic(&mut fabric, &[source], window);
+    fabric.run(&mut synthetic, window.until).unwrap();
+    let latency = synthetic.flows()[0].latency.summary();
+    let service = time::to_ns(config.serialisation(256));
+    let expected = time::to_ns(config.zero_load(256, 2)) + service * load / (2.0 * (1.0 - load));
+    assert!(latency.count > 1_000_000);
+    assert!((latency.mean_ns / expected - 1.0).abs() < 0.01, "{} ns, theory {expected} ns", latency.mean_ns);
+    let busy = fabric.busy(0).max(fabric.busy(1)) as f64 / fabric.now() as f64;
+    assert!((busy / load - 1.0).abs() < 0.01, "utilisation {busy}");
+}
+
+fn synthetic(fabric: &mut Fabric, sources: &[SourceConfig], window: Window) -> Synthetic {
+    let filter = FilterConfig::default();
+    let plan = Plan { sources, level: KeyLevel::None, filter: &filter, partitions: 1, window, interval: None, seed: 1 };
+    Synthetic::new(&plan, fabric).unwrap()
+}
+
+/// Far more than it can carry, through buffers of one packet: everything still arrives once the sources end.
+#[test]
+fn nothing_is_lost_and_nothing_sticks_under_overload() {
+    let tight = FabricConfig { buffer_bytes: 1024, classes: 2, weights: vec![3, 1], ..FabricConfig::default() };
+    for routing in [Routing::Deterministic, Routing::Adaptive] {
+        for queueing in [Queueing::Voq, Queueing::Fifo] {
+            for topology in [
+                "kind = 'mesh'\ndims = [5, 4]",
+                "kind = 'torus'\ndims = [5, 4]",
+                "kind = 'torus'\ndims = [3, 2, 4]",
+                "kind = 'hypercube'\ndimension = 5",
+                "kind = 'fat-tree'\narity = 3\nlevels = 3",
+                "kind = 'dragonfly'\nrouters = 4\nhosts = 2\nglobals = 2",
+            ] {
+                if routing == Routing::Adaptive && topology.contains("dragonfly") {
+                    continue;
+                }
+                let mut fabric = fabric(topology, &FabricConfig { queueing, ..tight.clone() }, routing);
+                let source = |class, bytes, pattern| SourceConfig {
+                    load: 0.7,
+                    class,
+                    bytes,
+                    pattern,
+                    until_us: Some(10.0),
+                    arrivals: Arrivals::Poisson,
+                    ..SourceConfig::default()
+                };
+                let sources = [
+                    source(0, 1024, Pattern::Uniform),
+                    source(1, 200, Pattern::Complement),
+                    source(1, 64, Pattern::Hotspot { node: 3, share: 0.3 }),
+                ];
+                let window = Window { from: 0, until: Time::MAX };
+                let mut synthetic = synthetic(&mut fabric, &sources, window);
+                fabric.run(&mut synthetic, Time::MAX - 1).unwrap_or_else(|error| panic!("{topology}: {error}"));
+                let counts = fabric.counts();
+                assert!(counts.sent > 5000 && counts.sent == counts.arrived, "{topology}, {routing:?}: {counts:?}");
+                assert!(fabric.packets.len() == 0);
+                for (index, lane) in fabric.lanes.iter().enumerate() {
+                    let port = &fabric.ports[index / fabric.lanes_a_port];
+                    let mine = (index % fabric.lanes_a_port) as u8;
+                    let back: u32 =
+                        port.returning.iter().filter(|entry| entry.1 == mine).map(|entry| u32::from(entry.2)).sum();
+                    assert_eq!((lane.credit + back, lane.queued), (1024, 0), "credit is neither lost nor made");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn priority_goes_before_and_weights_share() {
+    let run = |config: &FabricConfig| {
+        let mut fabric = fabric("kind = 'mesh'\ndims = [3, 1]", config, Routing::Deterministic);
+        let source = |class| SourceConfig {
+            class,
+            load: 0.9,
+            bytes: 512,
+            pattern: Pattern::Hotspot { node: 2, share: 1.0 },
+            ..SourceConfig::default()
+        };
+        let window = Window { from: 100 * US, until: MS };
+        let mut synthetic = synthetic(&mut fabric, &[source(0), source(1)], window);
+        fabric.run(&mut synthetic, window.until).unwrap();
+        let bytes: Vec<f64> = synthetic.flows().iter().map(|flow| flow.bytes as f64).collect();
+        bytes[0] / bytes[1]
+    };
+    let two = FabricConfig { classes: 2, ..FabricConfig::default() };
+    let equal = run(&two);
+    assert!((equal - 1.0).abs() < 0.1, "{equal}");
+    let weighted = run(&FabricConfig { weights: vec![1, 3], ..two.clone() });
+    assert!((weighted * 3.0 - 1.0).abs() < 0.15, "{weighted}");
+    let first = run(&FabricConfig { priority: true, ..two });
+    assert!(first > 8.0, "{first}");
+}
+
+#[test]
+fn a_queue_for_each_output_carries_more_than_one_queue() {
+    let carried = |queueing| {
+        let config = FabricConfig { queueing, buffer_bytes: 4096, ..FabricConfig::default() };
+        let mut fabric = fabric("kind = 'mesh'\ndims = [4, 4]", &config, Routing::Deterministic);
+        let window = Window { from: 100 * US, until: MS };
+        let source = SourceConfig { load: 1.0, ..SourceConfig::default() };
+        let mut synthetic = synthetic(&mut fabric, &[source], window);
+        fabric.run(&mut synthetic, window.until).unwrap();
+        synthetic.flows()[0].bytes
+    };
+    assert!(carried(Queueing::Voq) as f64 > 1.1 * carried(Queueing::Fifo) as f64);
+}
+
+#[test]
+fn equal_seeds_give_equal_results() {
+    let run = || {
+        let mut fabric = fabric("kind = 'torus'\ndims = [4, 4]", &FabricConfig::default(), Routing::Adaptive);
+        let window = Window { from: 0, until: 200 * US };
+        let mut synthetic = synthetic(&mut fabric, &[SourceConfig::default()], window);
+        fabric.run(&mut synthetic, window.until).unwrap();
+        let latency: &Distribution = &synthetic.flows()[0].latency;
+        (fabric.events(), fabric.counts(), latency.summary())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused_with_the_remedy() {
+    let topology = || Topology::new(&toml::from_str("kind = 'torus'\ndims = [4, 4]").unwrap()).unwrap();
+    let check = |config: FabricConfig, routing, word: &str| {
+        let made =
+            Fabric::new(topology(), &config, routing, &SecurityConfig::default(), &FilterConfig::default(), 2048);
+        let error = made.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(word), "{error}");
+    };
+    let config = FabricConfig::default;
+    check(FabricConfig { buffer_bytes: 2000, ..config() }, Routing::Deterministic, "buffer_bytes");
+    check(FabricConfig { classes: 0, ..config() }, Routing::Deterministic, "at least one class");
+    check(FabricConfig { classes: 8, ..config() }, Routing::Deterministic, "data lanes");
+    check(FabricConfig { adaptive_lanes: 0, ..config() }, Routing::Adaptive, "adaptive_lanes");
+    check(FabricConfig { weights: vec![1, 2], ..config() }, Routing::Deterministic, "weights");
+    check(FabricConfig { rate: Rate::Gbps(0.0), ..config() }, Routing::Deterministic, "rate");
+}

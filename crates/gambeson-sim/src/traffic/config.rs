@@ -1,0 +1,124 @@
+//! How a source sends.
+
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// A source at each of some nodes.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SourceConfig {
+    /// What reports call it.
+    pub name: String,
+    /// Share of a link's rate that each node sends.
+    pub load: f64,
+    /// Length of a packet on the link, headers included.
+    pub bytes: u16,
+    /// When packets come.
+    pub arrivals: Arrivals,
+    /// Whom they go to.
+    pub pattern: Pattern,
+    /// Class of traffic.
+    pub class: u8,
+    /// How many nodes it is at, chosen at random; all, when it is not said.
+    pub nodes: Option<u32>,
+    /// When it begins.
+    pub from_us: f64,
+    /// When it ends; never, when it is not said.
+    pub until_us: Option<f64>,
+    /// Above 0: a flood under so many partition keys that nobody has.
+    pub forged_keys: u16,
+}
+
+impl Default for SourceConfig {
+    fn default() -> Self {
+        Self {
+            name: "traffic".into(),
+            load: 0.4,
+            bytes: 256,
+            arrivals: Arrivals::Poisson,
+            pattern: Pattern::Uniform,
+            class: 0,
+            nodes: None,
+            from_us: 0.0,
+            until_us: None,
+            forged_keys: 0,
+        }
+    }
+}
+
+/// When packets come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// Independent of each other.
+    Poisson,
+    /// At equal distances.
+    Regular,
+}
+
+/// Whom packets go to.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Any other node.
+    Uniform,
+    /// Any other node of the sender's partition.
+    Partition,
+    /// The node whose number is the sender's with all bits turned round.
+    Complement,
+    /// Row and column changed, nodes taken as a square.
+    Transpose,
+    /// The next node.
+    Neighbour,
+    /// One node with probability `share`, any other else.
+    Hotspot {
+        /// Which.
+        node: u32,
+        /// From 0 to 1.
+        share: f64,
+    },
+}
+
+impl SourceConfig {
+    pub(super) fn validate(&self, nodes: u32) -> Result<(), Error> {
+        let name = &self.name;
+        if !(self.load > 0.0 && self.load <= 1.0) {
+            let load = self.load;
+            return Err(Error::config(format!("traffic {name}: a load of {load}; give a share above 0 and up to 1")));
+        }
+        if self.bytes == 0 {
+            return Err(Error::config(format!("traffic {name}: packets of 0 bytes; the headers alone take 26")));
+        }
+        if self.forged_keys > 0x7fff {
+            return Err(Error::config(format!("traffic {name}: {} forged keys; there are 32767", self.forged_keys)));
+        }
+        if self.nodes.is_some_and(|count| count > nodes) {
+            let count = self.nodes.unwrap_or_default();
+            return Err(Error::config(format!(
+                "traffic {name}: {count} sources in a network of {nodes} nodes; use fewer"
+            )));
+        }
+        match self.pattern {
+            Pattern::Hotspot { node, share } if node >= nodes || !(0.0..=1.0).contains(&share) => Err(Error::config(
+                format!("traffic {name}: the hot spot's node is below {nodes} and its share from 0 to 1"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The nodes it is at, in ascending order.
+    pub(super) fn at(&self, nodes: u32, random: &mut Xoshiro256PlusPlus) -> Vec<u32> {
+        let Some(count) = self.nodes else { return (0..nodes).collect() };
+        let mut all: Vec<u32> = (0..nodes).collect();
+        for place in 0..count {
+            let other = random.random_range(place..nodes);
+            all.swap(place as usize, other as usize);
+        }
+        all.truncate(count as usize);
+        all.sort_unstable();
+        all
+    }
+}

@@ -1,0 +1,278 @@
+//! Synthetic traffic: sources that send packets by a rule, and what became of those.
+//!
+//! Poisson or regular arrivals at every node, to destinations by a pattern; among them floods under partition keys that
+//! nobody has, which bring filters, traps and the manager into play (IBA paper, sections 4.4 and 5.3).
+
+mod config;
+
+pub use config::{Arrivals, Pattern, SourceConfig};
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::error::Error;
+use crate::fabric::{Fabric, Packet, Send, Traffic};
+use crate::filter::{FilterConfig, Manager, Reporter};
+use crate::security::KeyLevel;
+use crate::statistics::Distribution;
+use crate::time::{self, Time, US};
+
+/// Partition keys from here on belong to nobody.
+const FORGED: u16 = 0x8000;
+/// The bit of a wake's token that means: the first enabled filter is due.
+const ENABLE: u32 = 1 << 31;
+
+/// When packets count.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// They do not before.
+    pub from: Time,
+    /// Nor after.
+    pub until: Time,
+}
+
+/// What one source's packets met.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// From the adapter of the sender to the security unit of the receiver and out of it.
+    pub latency: Distribution,
+    /// Bytes that arrived within the window.
+    pub bytes: u64,
+    /// Links crossed, in all.
+    pub hops: u64,
+    /// Mean latency and count in each interval of the series, from the beginning of the window.
+    pub series: Vec<(f64, u64)>,
+}
+
+/// One source at one node.
+struct Source {
+    node: u32,
+    flow: u16,
+    random: Xoshiro256PlusPlus,
+    /// The moment after which it sends no more.
+    until: Time,
+}
+
+/// All sources of an experiment.
+pub struct Synthetic {
+    configs: Vec<SourceConfig>,
+    sources: Vec<Source>,
+    flows: Vec<Flow>,
+    interval: Option<Time>,
+    /// Mean time between two packets of a source, by flow.
+    spacing: Vec<f64>,
+    level: KeyLevel,
+    window: Window,
+    partitions: u32,
+    nodes: u32,
+    side: u32,
+    manager: Manager,
+    reporters: Vec<Reporter>,
+    /// Filters that are to be enabled: when, port, key.
+    due: Vec<(Time, u32, u16)>,
+    /// Packets with forged keys that reached their victims.
+    leaked: u64,
+}
+
+/// What a [`Synthetic`] is made from.
+pub struct Plan<'p> {
+    /// Its sources.
+    pub sources: &'p [SourceConfig],
+    /// What keys belong to.
+    pub level: KeyLevel,
+    /// The filters' timing.
+    pub filter: &'p FilterConfig,
+    /// Groups of nodes that talk among themselves.
+    pub partitions: u32,
+    /// When packets count.
+    pub window: Window,
+    /// Intervals of the latency's course.
+    pub interval: Option<Time>,
+    /// Where all random numbers come from.
+    pub seed: u64,
+}
+
+impl Synthetic {
+    /// Makes the sources and has them begin.
+    ///
+    /// # Errors
+    /// A sentence, when a source makes no sense on this fabric.
+    pub fn new(plan: &Plan<'_>, fabric: &mut Fabric) -> Result<Self, Error> {
+        let nodes = fabric.topology().nodes;
+        if plan.partitions == 0 || plan.partitions > nodes / 2 {
+            let most = nodes / 2;
+            return Err(Error::config(format!(
+                "{} partitions of {nodes} nodes; with 1 to {most} everybody has somebody to talk to",
+                plan.partitions
+            )));
+        }
+        let mut this = Self {
+            configs: plan.sources.to_vec(),
+            sources: Vec::new(),
+            flows: Vec::new(),
+            interval: plan.interval,
+            spacing: Vec::new(),
+            level: plan.level,
+            window: plan.window,
+            partitions: plan.partitions,
+            nodes,
+            side: nodes.isqrt(),
+            manager: Manager::new(plan.filter),
+            reporters: std::iter::repeat_with(|| Reporter::new(plan.filter)).take(nodes as usize).collect(),
+            due: Vec::new(),
+            leaked: 0,
+        };
+        let mut seeds = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
+        for (flow, config) in plan.sources.iter().enumerate() {
+            config.validate(nodes)?;
+            let bins = plan.interval.map_or(0, |interval| (plan.window.until - plan.window.from).div_ceil(interval));
+            this.flows.push(Flow { series: vec![(0.0, 0); bins as usize], ..Flow::default() });
+            this.spacing.push(fabric.serialisation(config.bytes.into()) as f64 / config.load);
+            let until = config.until_us.map_or(Time::MAX, |us| (us * US as f64) as Time);
+            for node in config.at(nodes, &mut seeds) {
+                let random = Xoshiro256PlusPlus::from_rng(&mut seeds);
+                let token = this.sources.len() as u32;
+                this.sources.push(Source { node, flow: flow as u16, random, until });
+                let begin = (config.from_us * US as f64) as Time;
+                // Regular sources do not all begin at once.
+                let spacing = this.spacing[flow];
+                let first = (this.sources[token as usize].random.random::<f64>() * spacing) as Time;
+                fabric.wake(begin + first, token);
+            }
+        }
+        Ok(this)
+    }
+
+    /// What became of each source's packets, in the order of the plan.
+    #[must_use]
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
+    }
+
+    /// Packets under forged partition keys that reached their victims.
+    #[must_use]
+    pub fn leaked(&self) -> u64 {
+        self.leaked
+    }
+
+    /// The traps' receiver.
+    #[must_use]
+    pub fn manager(&self) -> &Manager {
+        &self.manager
+    }
+
+    /// A destination for a packet of this source.
+    fn destination(&mut self, token: u32) -> u32 {
+        let Self { configs, sources, nodes, partitions, side, .. } = self;
+        let Source { node, flow, random, .. } = &mut sources[token as usize];
+        let (node, nodes, side) = (*node, *nodes, *side);
+        // The next one over where the rule leads back to the sender.
+        let other = |to: u32| if to == node { (to + 1) % nodes } else { to };
+        match configs[usize::from(*flow)].pattern {
+            Pattern::Uniform => {
+                let to = random.random_range(0..nodes - 1);
+                to + u32::from(to >= node)
+            }
+            Pattern::Partition => {
+                // Node n is in partition n modulo their number.
+                let members = (nodes - node % *partitions).div_ceil(*partitions);
+                let to = random.random_range(0..members - 1);
+                (to + u32::from(to >= node / *partitions)) * *partitions + node % *partitions
+            }
+            Pattern::Complement => other(nodes - 1 - node),
+            Pattern::Transpose => other(if node < side * side { node % side * side + node / side } else { node }),
+            Pattern::Neighbour => (node + 1) % nodes,
+            Pattern::Hotspot { node: spot, share } => {
+                if spot != node && random.random::<f64>() < share {
+                    return spot;
+                }
+                let to = random.random_range(0..nodes - 1);
+                to + u32::from(to >= node)
+            }
+        }
+    }
+
+    fn key(&self, from: u32, to: u32) -> u64 {
+        match self.level {
+            KeyLevel::None => 0,
+            KeyLevel::Partition => u64::from(from % self.partitions),
+            KeyLevel::QueuePair => u64::from(from.min(to)) << 32 | u64::from(from.max(to)),
+        }
+    }
+}
+
+impl Traffic for Synthetic {
+    fn wake(&mut self, now: Time, token: u32, fabric: &mut Fabric) {
+        if token & ENABLE != 0 {
+            let place = self.due.iter().position(|&(at, ..)| at <= now).expect("a filter is due");
+            let (_, port, key) = self.due.remove(place);
+            return fabric.enable_filter(now, port, key);
+        }
+        let Source { node, flow, until, .. } = self.sources[token as usize];
+        if now >= until {
+            return;
+        }
+        let to = self.destination(token);
+        let config = &self.configs[usize::from(flow)];
+        let p_key = match config.forged_keys {
+            0 => (node % self.partitions) as u16,
+            keys => FORGED + self.sources[token as usize].random.random_range(0..keys),
+        };
+        let send = Send {
+            from: node,
+            to,
+            bytes: config.bytes,
+            token: flow.into(),
+            key: self.key(node, to),
+            p_key,
+            class: config.class,
+            owners: [0; 2],
+            last: false,
+        };
+        let spacing = self.spacing[usize::from(flow)];
+        let next = match config.arrivals {
+            Arrivals::Regular => spacing,
+            // libm's logarithm, which is the same everywhere.
+            Arrivals::Poisson => -libm::log(1.0 - self.sources[token as usize].random.random::<f64>()) * spacing,
+        };
+        fabric.send(now, &send);
+        fabric.wake(now + (next as Time).max(1), token);
+    }
+
+    fn arrived(&mut self, now: Time, packet: &Packet, fabric: &mut Fabric) {
+        if packet.p_key >= FORGED {
+            self.leaked += 1;
+            if self.reporters[packet.to as usize].reports(now) {
+                // The ingress port of the true sender: what marking finds, and what an honest source address says.
+                let port = fabric.topology().peer[packet.from as usize];
+                if let Some(enable) = self.manager.trap(now, packet.p_key, port) {
+                    self.due.push((enable.at, enable.port, enable.key));
+                    fabric.wake(enable.at, ENABLE);
+                }
+            }
+        }
+        if now < self.window.from || now >= self.window.until {
+            return;
+        }
+        let flow = &mut self.flows[packet.token as usize];
+        flow.bytes += u64::from(packet.bytes);
+        flow.hops += u64::from(packet.hops);
+        let latency = now - packet.created;
+        flow.latency.add(latency);
+        if let Some(interval) = self.interval {
+            let (sum, count) = &mut flow.series[((now - self.window.from) / interval) as usize];
+            *sum += time::to_ns(latency);
+            *count += 1;
+        }
+    }
+
+    fn left(&mut self, _: Time, _: u32, _: &mut Fabric) {}
+
+    fn is_running(&self, _: &Packet) -> bool {
+        true
+    }
+
+    fn is_valid(&self, packet: &Packet) -> bool {
+        packet.p_key < FORGED
+    }
+}
