@@ -119,7 +119,7 @@ impl<E: Copy> Wheel<E> {
         std::mem::swap(&mut self.current, &mut self.buckets[index]);
         if self.current.len() > 1 {
             self.current.reverse();
-            self.current.sort_by(|a, b| b.0.cmp(&a.0));
+            self.current.sort_by_key(|&(at, _)| Reverse(at));
         }
         true
     }

@@ -4,6 +4,7 @@
 
 pub mod engine;
 pub mod error;
+pub mod experiment;
 pub mod fabric;
 pub mod filter;
 pub mod marking;

@@ -29,7 +29,7 @@ pub struct FilterConfig {
 
 /// Who filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Scheme {
     /// Nobody but the receiving adapter: the paper's "Original".
     #[default]
@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn configuration_errors_are_sentences() {
         check("", "");
-        check("scheme = 'stateful_ingress'", "");
-        check("scheme = 'stateful_ingress'\ntimeout_us = 0", "timeout_us is 0");
+        check("scheme = 'stateful-ingress'", "");
+        check("scheme = 'stateful-ingress'\ntimeout_us = 0", "timeout_us is 0");
         check("valid_keys = 0", "valid_keys is 0");
         check("valid_keys = 40000", "valid_keys is 40000");
         check("lookup_ns = -5", "lookup_ns is -5");

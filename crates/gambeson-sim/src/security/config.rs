@@ -28,7 +28,7 @@ pub struct SecurityConfig {
 
 /// Who shares a key (IBA paper, sections 5.1.1 and 5.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum KeyLevel {
     /// Nobody: plain packets with a CRC.
     #[default]
@@ -41,7 +41,7 @@ pub enum KeyLevel {
 
 /// Where the cryptography sits (SKC paper, section 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// In software on the host's CPU: no look-up in hardware, the CPU is busy for each byte.
     Host,
@@ -162,7 +162,7 @@ impl Default for PrefetchConfig {
 
 /// The order of a process's frequent keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ListOrder {
     /// Last evicted first.
     #[default]
@@ -173,7 +173,7 @@ pub enum ListOrder {
 
 /// What makes room in a full prefetch buffer. As a hit takes its key out, the oldest is also the least recently used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum BufferReplacement {
     /// The oldest key.
     #[default]
@@ -267,8 +267,8 @@ impl SecurityConfig {
     pub fn preset(name: &str) -> Option<Self> {
         match name {
             "off" => Some(SecurityConfig::default()),
-            "skc_paper" => Some(SecurityConfig::skc_paper()),
-            "iba_paper" => Some(SecurityConfig::iba_paper()),
+            "skc-paper" => Some(SecurityConfig::skc_paper()),
+            "iba-paper" => Some(SecurityConfig::iba_paper()),
             _ => None,
         }
     }
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn presets_are_legal_and_survive_a_file() {
-        for name in ["off", "skc_paper", "iba_paper"] {
+        for name in ["off", "skc-paper", "iba-paper"] {
             let config = SecurityConfig::preset(name).expect("the name is a preset's");
             config.validate().expect("presets are legal");
             let text = toml::to_string(&config).expect("plain data");

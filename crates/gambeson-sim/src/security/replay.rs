@@ -31,7 +31,7 @@ pub struct ReplayConfig {
 
 /// The defences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "kebab-case")]
 pub enum ReplayDefence {
     /// None: an authentic packet is taken as often as it comes.
     None,

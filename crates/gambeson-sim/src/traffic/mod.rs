@@ -4,8 +4,10 @@
 //! nobody has, which bring filters, traps and the manager into play (IBA paper, sections 4.4 and 5.3).
 
 mod config;
+mod replay;
 
 pub use config::{Arrivals, Pattern, SourceConfig};
+pub use replay::{HEADER_BYTES, PacketConfig, Replay, ReplayPlan};
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

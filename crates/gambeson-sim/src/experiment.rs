@@ -1,0 +1,415 @@
+//! An experiment: a file that says all of it, and what came out.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::fabric::{Fabric, FabricConfig};
+use crate::filter::FilterConfig;
+use crate::process::{Config as ProcessConfig, Placement};
+use crate::routing::Routing;
+use crate::security::{SecurityConfig, UnitStats};
+use crate::statistics::Summary;
+use crate::time::{self, MS, Time, US};
+use crate::topology::{Topology, TopologyConfig};
+use crate::trace::collective::{Algorithms, expand};
+use crate::trace::window::{self, Window as Iterations};
+use crate::trace::{self, Job};
+use crate::traffic::{PacketConfig, Plan, Replay, ReplayPlan, SourceConfig, Synthetic, Window};
+
+/// What is simulated. Everything but the topology and the traffic has a default.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// What reports call it.
+    #[serde(default = "unnamed")]
+    pub name: String,
+    /// Where all random numbers come from.
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    /// The network.
+    pub topology: TopologyConfig,
+    /// How packets find their way.
+    #[serde(default)]
+    pub routing: Routing,
+    /// Links, switches and lanes.
+    #[serde(default)]
+    pub fabric: FabricConfig,
+    /// Cryptography and keys in the adapters.
+    #[serde(default)]
+    pub security: SecurityConfig,
+    /// What switches do against forged partition keys.
+    #[serde(default)]
+    pub filter: FilterConfig,
+    /// Groups of nodes that talk among themselves.
+    #[serde(default = "one")]
+    pub partitions: u32,
+    /// When packets count.
+    #[serde(default)]
+    pub measure: Measure,
+    /// Synthetic sources.
+    #[serde(default)]
+    pub traffic: Vec<SourceConfig>,
+    /// Traces to replay, in place of synthetic sources.
+    #[serde(default)]
+    pub replay: Option<ReplayConfig>,
+}
+
+fn unnamed() -> String {
+    "experiment".into()
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// When packets count.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// The fabric fills until then.
+    pub warmup_us: f64,
+    /// And is measured for so long. A replay without a limit runs to its end.
+    pub for_us: f64,
+    /// Intervals of the latency's course over time; none, when it is not said.
+    pub interval_us: Option<f64>,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Self { warmup_us: 500.0, for_us: 5_000.0, interval_us: None }
+    }
+}
+
+/// Which traces are replayed and how.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReplayConfig {
+    /// Their files.
+    pub traces: Vec<String>,
+    /// How many copies of each run at the same time.
+    pub copies: u32,
+    /// Only some iterations of each.
+    pub window: Option<Iterations>,
+    /// How processors are shared.
+    pub processes: ProcessConfig,
+    /// How messages become packets.
+    pub packets: PacketConfig,
+    /// Names of the algorithms that collectives are made of.
+    pub collectives: Algorithms,
+    /// Each copy over the nodes in an order of its own.
+    pub shuffled: bool,
+}
+
+/// What came out, with all that it came from.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The experiment, complete with defaults and seed.
+    pub experiment: Experiment,
+    /// End nodes.
+    pub nodes: u32,
+    /// Simulated time.
+    pub simulated_us: f64,
+    /// Synthetic sources, or the replay as one.
+    pub flows: Vec<FlowOutcome>,
+    /// Jobs and when they ended.
+    pub jobs: Vec<JobOutcome>,
+    /// Packets handed to adapters, arrived, dropped by filters.
+    pub sent: u64,
+    /// Packets that their receivers got.
+    pub arrived: u64,
+    /// Packets that filters dropped.
+    pub dropped: u64,
+    /// Packets under forged keys that came through.
+    pub leaked: u64,
+    /// Traps that the manager got.
+    pub traps: u64,
+    /// Share of key look-ups that hit.
+    pub hit_rate: f64,
+    /// Key look-ups.
+    pub lookups: u64,
+    /// Share of time that the busiest link was sending.
+    pub busiest_link: f64,
+    /// Events of the simulation.
+    pub events: u64,
+    /// Seconds of the real world.
+    pub seconds: f64,
+}
+
+/// What one flow met.
+#[derive(Clone, Debug, Serialize)]
+pub struct FlowOutcome {
+    /// Its name.
+    pub name: String,
+    /// Packets' latencies, from adapter to opened.
+    pub latency: Summary,
+    /// Share of a link's rate that arrived at each node, on average.
+    pub accepted: f64,
+    /// Links that a packet crossed, on average.
+    pub hops: f64,
+    /// Mean latency in each interval, in ns, where something arrived.
+    pub series: Vec<(f64, f64)>,
+}
+
+/// How a job went.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobOutcome {
+    /// Its name.
+    pub name: String,
+    /// When its last process ended; none, when time was up before.
+    pub ended_us: Option<f64>,
+}
+
+impl Experiment {
+    /// Reads an experiment.
+    ///
+    /// # Errors
+    /// A sentence with the file and the line.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|cause| Error::File { file: path.into(), cause })?;
+        Self::parse(&text, Some(path))
+    }
+
+    /// Reads an experiment's text; the path is for messages.
+    ///
+    /// # Errors
+    /// A sentence with the file and the line.
+    pub fn parse(text: &str, path: Option<&Path>) -> Result<Self, Error> {
+        toml::from_str(text).map_err(|error| Error::Config {
+            file: path.map(Into::into),
+            line: error.span().map(|span| text[..span.start].matches('\n').count() + 1),
+            what: error.message().trim_end().replace('\n', "; "),
+        })
+    }
+
+    /// Carries it out.
+    ///
+    /// # Errors
+    /// A sentence, when its parts do not fit together or its network comes to a standstill.
+    pub fn run(&self) -> Result<Outcome, Error> {
+        self.measure.validate()?;
+        let longest = match &self.replay {
+            Some(replay) => replay.packets.packet_bytes,
+            None => self.traffic.iter().map(|source| source.bytes).max().unwrap_or(0),
+        };
+        let topology = Topology::new(&self.topology)?;
+        let mut fabric =
+            Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest.into())?;
+        match (&self.replay, self.traffic.is_empty()) {
+            (Some(_), false) => Err(Error::config("both traffic and a replay; take one of them out")),
+            (None, true) => Err(Error::config("no traffic; add a [[traffic]] or a [replay] with traces")),
+            (Some(replay), true) => self.replay(replay, &mut fabric),
+            (None, false) => self.synthetic(&mut fabric),
+        }
+    }
+
+    fn synthetic(&self, fabric: &mut Fabric) -> Result<Outcome, Error> {
+        let began = Instant::now();
+        let window = self.measure.window();
+        let interval = self.measure.interval_us.map(|us| (us * US as f64) as Time);
+        let plan = Plan {
+            sources: &self.traffic,
+            level: self.security.level,
+            filter: &self.filter,
+            partitions: self.partitions,
+            window,
+            interval,
+            seed: self.seed,
+        };
+        let mut traffic = Synthetic::new(&plan, fabric)?;
+        fabric.run(&mut traffic, window.until)?;
+        let capacity = self.fabric.rate.gbps() / 8.0 * time::to_ns(window.until - window.from);
+        let nodes = f64::from(fabric.topology().nodes);
+        let flows = traffic.flows().iter().zip(&self.traffic).map(|(flow, config)| FlowOutcome {
+            name: config.name.clone(),
+            latency: flow.latency.summary(),
+            accepted: flow.bytes as f64 / capacity / nodes,
+            hops: flow.hops as f64 / flow.latency.count().max(1) as f64,
+            series: flow
+                .series
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, count))| *count > 0)
+                .map(|(index, (sum, count))| {
+                    let at = time::to_ns(window.from + index as Time * interval.unwrap_or(0));
+                    (at, sum / *count as f64)
+                })
+                .collect(),
+        });
+        let flows = flows.collect();
+        let mut outcome = self.outcome(fabric, began, flows);
+        (outcome.leaked, outcome.traps) = (traffic.leaked(), traffic.manager().stats().traps);
+        Ok(outcome)
+    }
+
+    fn replay(&self, config: &ReplayConfig, fabric: &mut Fabric) -> Result<Outcome, Error> {
+        let mut jobs = Vec::new();
+        for path in &config.traces {
+            let job = load(Path::new(path), config)?;
+            jobs.extend(std::iter::repeat_n(job, config.copies.max(1) as usize));
+        }
+        self.replay_jobs(config, &jobs, fabric)
+    }
+
+    /// Replays jobs that were read before, on a fabric of this experiment.
+    ///
+    /// # Errors
+    /// As [`Experiment::run`].
+    pub fn run_jobs(&self, jobs: &[Arc<Job>]) -> Result<Outcome, Error> {
+        let Some(config) = &self.replay else { return Err(Error::config("jobs without a [replay] to say how")) };
+        let topology = Topology::new(&self.topology)?;
+        let longest = config.packets.packet_bytes.into();
+        let mut fabric = Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest)?;
+        self.replay_jobs(config, jobs, &mut fabric)
+    }
+
+    fn replay_jobs(&self, config: &ReplayConfig, jobs: &[Arc<Job>], fabric: &mut Fabric) -> Result<Outcome, Error> {
+        let began = Instant::now();
+        let sizes: Vec<usize> = jobs.iter().map(|job| job.ranks.len()).collect();
+        let nodes = fabric.topology().nodes;
+        let placement = if config.shuffled {
+            Placement::random(&sizes, nodes, self.seed)
+        } else {
+            Placement::cyclic(&sizes, nodes)
+        };
+        let always = Window { from: 0, until: Time::MAX - 1 };
+        let plan = ReplayPlan {
+            processes: &config.processes,
+            packets: &config.packets,
+            jobs,
+            placement: &placement,
+            level: self.security.level,
+            window: always,
+            seed: self.seed,
+        };
+        let mut replay = Replay::new(&plan, fabric)?;
+        fabric.run(&mut replay, always.until)?;
+        replay.cluster().verify()?;
+        let latency = replay.latency().summary();
+        let flow = FlowOutcome { name: "replay".into(), latency, accepted: 0.0, hops: 0.0, series: Vec::new() };
+        let mut outcome = self.outcome(fabric, began, vec![flow]);
+        let job = |(name, ended): (&str, Option<Time>)| JobOutcome {
+            name: name.into(),
+            ended_us: ended.map(|at| at as f64 / US as f64),
+        };
+        outcome.jobs = replay.jobs().map(job).collect();
+        Ok(outcome)
+    }
+
+    fn outcome(&self, fabric: &Fabric, began: Instant, flows: Vec<FlowOutcome>) -> Outcome {
+        let counts = fabric.counts();
+        let units: UnitStats = fabric.unit_stats();
+        let busiest = (0..fabric.topology().ports()).map(|port| fabric.busy(port)).max().unwrap_or(0);
+        Outcome {
+            experiment: self.clone(),
+            nodes: fabric.topology().nodes,
+            simulated_us: fabric.now() as f64 / US as f64,
+            flows,
+            jobs: Vec::new(),
+            sent: counts.sent,
+            arrived: counts.arrived,
+            dropped: counts.dropped,
+            leaked: 0,
+            traps: 0,
+            hit_rate: units.hit_rate(),
+            lookups: units.lookups,
+            busiest_link: busiest as f64 / fabric.now().max(1) as f64,
+            events: fabric.events(),
+            seconds: began.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// Reads a trace, expands its collectives and cuts the window out of it that the replay wants.
+///
+/// # Errors
+/// A sentence with file, rank and record.
+pub fn load(path: &Path, config: &ReplayConfig) -> Result<Arc<Job>, Error> {
+    let job = expand(&trace::read(path)?, &config.collectives)?;
+    Ok(Arc::new(match config.window {
+        Some(window) => window::cut(&job, window)?.job,
+        None => job,
+    }))
+}
+
+impl Measure {
+    fn validate(&self) -> Result<(), Error> {
+        let longest = (Time::MAX / MS / 2) as f64;
+        let positive = |us: f64| us > 0.0 && us < longest;
+        if (0.0..longest).contains(&self.warmup_us) && positive(self.for_us) && self.interval_us.is_none_or(positive) {
+            return Ok(());
+        }
+        Err(Error::config("measure.warmup_us is 0 or more, for_us and interval_us are more than 0"))
+    }
+
+    fn window(&self) -> Window {
+        let from = (self.warmup_us * US as f64) as Time;
+        Window { from, until: from + (self.for_us * US as f64) as Time }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "topology = { kind = 'mesh', dims = [4, 4] }\n\
+                         measure = { warmup_us = 20, for_us = 200 }\n";
+
+    #[test]
+    fn an_experiment_runs_from_its_file_and_says_what_it_was() {
+        let text = format!(
+            "{SMALL}fabric = {{ rate = '4x-sdr' }}\n[[traffic]]\nload = 0.3\n\
+             [security]\nlevel = 'queue-pair'\ncache = {{ entries = 32 }}\n"
+        );
+        let experiment = Experiment::parse(&text, None).unwrap();
+        let outcome = experiment.run().unwrap();
+        let flow = &outcome.flows[0];
+        assert!(flow.latency.count > 3_000 && (flow.accepted / 0.3 - 1.0).abs() < 0.1, "{flow:?}");
+        assert!(outcome.lookups > 2 * flow.latency.count && (3.0..5.0).contains(&flow.hops));
+        // What is written down can be run again.
+        let again: Experiment = toml::from_str(&toml::to_string(&outcome.experiment).unwrap()).unwrap();
+        assert_eq!(again, experiment);
+        assert_eq!(again.run().unwrap().flows[0].latency, flow.latency);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let error = |text: &str| {
+            let parsed = Experiment::parse(text, Some(Path::new("x.toml")));
+            parsed.and_then(|experiment| experiment.run().map(drop)).unwrap_err().to_string()
+        };
+        assert!(error("seed = 1\ntopology = 3\n").starts_with("x.toml:2: "));
+        assert!(error(&format!("{SMALL}[[traffic]]\nlod = 1\n")).starts_with("x.toml:4: unknown field `lod`"));
+        assert!(error(SMALL).contains("no traffic"));
+        assert!(error(&format!("{SMALL}[[traffic]]\nload = 1.5\n")).contains("load of 1.5"));
+        assert!(error(&format!("{SMALL}[replay]\ntraces = ['/nowhere']\n")).contains("/nowhere cannot be read"));
+    }
+
+    #[test]
+    fn floods_under_forged_keys_meet_the_filter() {
+        let text = |scheme: &str| {
+            format!(
+                "{SMALL}partitions = 4\n[filter]\nscheme = '{scheme}'\n\
+                 [[traffic]]\npattern = 'partition'\nload = 0.2\n\
+                 [[traffic]]\nname = 'flood'\nnodes = 1\nload = 1.0\nforged_keys = 3\n"
+            )
+        };
+        let run = |scheme| Experiment::parse(&text(scheme), None).unwrap().run().unwrap();
+        let open = run("none");
+        assert!(open.leaked > 1000 && open.dropped == 0);
+        for scheme in ["duplicate-table", "ingress"] {
+            let shut = run(scheme);
+            assert!(shut.leaked == 0 && shut.dropped > 1000, "{scheme}: {} leaked", shut.leaked);
+        }
+        let stateful = run("stateful-ingress");
+        assert!(stateful.traps > 0 && stateful.dropped > 1000);
+        assert!(stateful.leaked > 0 && stateful.leaked < open.leaked / 2, "{} of {}", stateful.leaked, open.leaked);
+    }
+}
