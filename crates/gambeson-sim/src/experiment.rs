@@ -177,6 +177,35 @@ impl Experiment {
         Self::parse(&text, Some(path))
     }
 
+    /// Reads an experiment and gives some of its keys other values: `traffic.0.load=0.5`. A value is TOML, or else a
+    /// string.
+    ///
+    /// # Errors
+    /// A sentence with the file, and the line where nothing was changed.
+    pub fn read_with(path: &Path, changes: &[String]) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|cause| Error::File { file: path.into(), cause })?;
+        let whole = Self::parse(&text, Some(path));
+        if changes.is_empty() {
+            return whole;
+        }
+        // What the file says must make a table, complete or not.
+        let mut table: toml::Value = toml::from_str(&text).or_else(|_| whole.map(|_| toml::Value::Boolean(false)))?;
+        for change in changes {
+            let Some((key, value)) = change.split_once('=') else {
+                return Err(Error::config(format!("{change} is no change; write KEY=VALUE, as in fabric.rate=4x-ndr")));
+            };
+            let value = value.trim();
+            let parsed = toml::from_str::<toml::Table>(&format!("v = {value}")).ok();
+            let value = parsed.and_then(|mut table| table.remove("v")).unwrap_or_else(|| value.into());
+            set(&mut table, key.trim(), value)?;
+        }
+        let changed = toml::to_string(&table).map_err(|error| Error::config(error.to_string()))?;
+        Self::parse(&changed, None).map_err(|error| {
+            let what = format!("with {}: {error}", changes.join(", "));
+            Error::Config { file: Some(path.into()), line: None, what }
+        })
+    }
+
     /// Reads an experiment's text; the path is for messages.
     ///
     /// # Errors
@@ -327,6 +356,21 @@ impl Experiment {
     }
 }
 
+/// Gives a key another value; numbers in it count the entries of a list.
+fn set(table: &mut toml::Value, key: &str, value: toml::Value) -> Result<(), Error> {
+    let mut place = table;
+    for part in key.split('.') {
+        let next = match place {
+            toml::Value::Array(list) => part.parse::<usize>().ok().and_then(|index| list.get_mut(index)),
+            toml::Value::Table(table) => Some(table.entry(part).or_insert(toml::Value::Table(toml::Table::new()))),
+            _ => None,
+        };
+        place = next.ok_or_else(|| Error::config(format!("{key}: there is no {part} in the experiment to change")))?;
+    }
+    *place = value;
+    Ok(())
+}
+
 /// Reads a trace, expands its collectives and cuts the window out of it that the replay wants.
 ///
 /// # Errors
@@ -390,6 +434,26 @@ mod tests {
         assert!(error(SMALL).contains("no traffic"));
         assert!(error(&format!("{SMALL}[[traffic]]\nload = 1.5\n")).contains("load of 1.5"));
         assert!(error(&format!("{SMALL}[replay]\ntraces = ['/nowhere']\n")).contains("/nowhere cannot be read"));
+    }
+
+    #[test]
+    fn keys_are_given_other_values() {
+        let path = std::env::temp_dir().join(format!("gambeson-sim-{}.toml", std::process::id()));
+        std::fs::write(&path, format!("{SMALL}[[traffic]]\nload = 0.3\n")).unwrap();
+        let read = |changes: &[&str]| {
+            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            Experiment::read_with(&path, &changes)
+        };
+        let changed =
+            read(&["traffic.0.load=0.5", "fabric.rate=4x-ndr", "seed = 9", "security.cache.entries=7"]).unwrap();
+        assert_eq!((changed.traffic[0].load, changed.seed), (0.5, 9));
+        assert!((changed.fabric.rate.gbps() - 400.0).abs() < 1e-9);
+        assert_eq!(changed.security.cache.unwrap().entries, Some(7));
+        let error = |changes: &[&str]| read(changes).unwrap_err().to_string();
+        assert!(error(&["load"]).contains("KEY=VALUE"));
+        assert!(error(&["traffic.3.load=1"]).contains("no 3"));
+        assert!(error(&["fabric.rte=1"]).contains("unknown field `rte`"));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{audit, bench, completion, doctor, keep, manual, policy, run, start};
+use crate::commands::{audit, bench, completion, doctor, keep, manual, policy, run, sim, start};
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
 
@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Policy(policy::Arguments),
     Audit(audit::Arguments),
     Bench(bench::Arguments),
+    Sim(sim::Arguments),
     Completion(completion::Arguments),
     #[command(hide = true)]
     Probe(probe::Arguments),
@@ -43,6 +44,7 @@ impl Command {
             Self::Policy(arguments) => policy::execute(&arguments),
             Self::Audit(arguments) => audit::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
+            Self::Sim(arguments) => sim::execute(&arguments),
             Self::Completion(arguments) => completion::execute(&arguments),
             Self::Probe(arguments) => probe::execute(&arguments),
             Self::Manual(arguments) => manual::execute(&arguments),

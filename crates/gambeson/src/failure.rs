@@ -9,6 +9,8 @@ use std::process::ExitCode;
 pub(crate) enum Status {
     /// The command line is wrong.
     Usage = 64,
+    /// An experiment or a trace makes no sense.
+    Data = 65,
     /// A program or file that is needed is not there.
     Unavailable = 69,
     /// The messages would not be protected as the policy says, so the job must not run.
@@ -28,6 +30,7 @@ pub(crate) const STATUSES: &str = "\
 Exit status:
   of the job  as mpiexec gave it, when the job ran
   64          the command line is wrong
+  65          an experiment or a trace makes no sense (sim)
   69          mpiexec, or a file Gambeson needs, was not found
   70          refused: the messages would not be protected as the policy says
   71          the operating system refused something

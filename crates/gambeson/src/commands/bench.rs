@@ -1,7 +1,7 @@
 //! `gambeson bench`: measures what sealing costs.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,6 +22,18 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Messages(Messages),
+    Sim(Sim),
+}
+
+/// How fast the simulator is: events and packets a second, on one core
+#[derive(Args)]
+struct Sim {
+    /// Rounds, of which the best counts
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Write the values to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 /// Latency, bandwidth and message rate between two processes, plain and sealed in alternation
@@ -79,7 +91,35 @@ The value of a round is the median of its samples. The table has the best and th
 the ratio of the best values, and median and best of the rounds' own ratios.";
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let What::Messages(arguments) = &arguments.what;
+    match &arguments.what {
+        What::Messages(arguments) => messages(arguments),
+        What::Sim(arguments) => simulator(arguments),
+    }
+}
+
+fn simulator(arguments: &Sim) -> Result<ExitCode, Failure> {
+    println!("{:28}{:>8}{:>14}{:>14}", "", "seconds", "M events/s", "M packets/s");
+    let mut speeds = Vec::new();
+    let measured = gambeson_sim::bench::measure(arguments.rounds, |speed| {
+        let each = |count: u64| count as f64 / speed.seconds / 1e6;
+        let (events, packets) = (each(speed.events), each(speed.packets));
+        println!("{:28}{:>8.2}{events:>14.2}{packets:>14.3}", speed.name, speed.seconds);
+        speeds.push(speed.clone());
+    });
+    measured.map_err(|error| Failure::system(error.to_string()))?;
+    match &arguments.json {
+        Some(path) => write_json(path, &speeds).map(|()| ExitCode::SUCCESS),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(value).expect("a report is plain data");
+    std::fs::write(path, json + "\n")
+        .map_err(|error| Failure::system(format!("{} cannot be written: {error}", path.display())))
+}
+
+fn messages(arguments: &Messages) -> Result<ExitCode, Failure> {
     let starter = Starter::new(&arguments.command, &arguments.core, arguments.policy.as_deref())?;
     let wanted = Wanted {
         sizes: arguments.sizes.clone(),
@@ -102,9 +142,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let report = report?;
     print!("{}", report.text());
     if let Some(path) = &arguments.json {
-        let json = serde_json::to_string_pretty(&report).expect("a report is plain data");
-        std::fs::write(path, json + "\n")
-            .map_err(|error| Failure::system(format!("{} cannot be written: {error}", path.display())))?;
+        write_json(path, &report)?;
     }
     if let Some(picture) = &arguments.plot {
         bench::draw(&report, picture).map_err(Failure::system)?;

@@ -9,4 +9,5 @@ pub(crate) mod keep;
 pub(crate) mod manual;
 pub(crate) mod policy;
 pub(crate) mod run;
+pub(crate) mod sim;
 pub(crate) mod start;

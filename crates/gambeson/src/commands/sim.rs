@@ -1,0 +1,150 @@
+//! `gambeson sim`: experiments on a simulated fabric.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use gambeson_sim::Error;
+use gambeson_sim::experiment::{Experiment, Outcome};
+
+use crate::failure::{Failure, Status};
+
+/// Simulates fabrics whose adapters seal what they send
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Run(Run),
+}
+
+/// Carries one experiment out
+#[derive(Args)]
+#[command(after_long_help = EXAMPLE)]
+struct Run {
+    /// The experiment: topology, links, security, filters and traffic, in TOML
+    #[arg(value_name = "FILE")]
+    experiment: PathBuf,
+    /// Another value for one of its keys: --set fabric.rate=4x-ndr --set traffic.0.load=0.7
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Write the outcome, with the whole experiment in it, to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const EXAMPLE: &str = "\
+The smallest experiment, to be written to a file:
+
+  topology = { kind = \"mesh\", dims = [4, 4] }
+  [[traffic]]
+  load = 0.4                      # of a link's rate, at every node
+
+and one with what an architect asks:
+
+  seed     = 7
+  routing  = \"adaptive\"
+  topology = { kind = \"fat-tree\", arity = 8, levels = 3 }
+  [fabric]
+  rate = \"4x-ndr\"                 # or gigabits a second
+  [security]
+  level = \"queue-pair\"            # a key for each pair
+  cache = { entries = 64 }
+  [security.memory]
+  access_ns = 300
+  [[traffic]]
+  load  = 0.4
+  bytes = 2048
+
+Latency is from the sender's adapter to the packet opened in the receiver's. Examples: examples/simulator.";
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    match &arguments.what {
+        What::Run(arguments) => run(arguments),
+    }
+}
+
+fn run(arguments: &Run) -> Result<ExitCode, Failure> {
+    let experiment = Experiment::read_with(&arguments.experiment, &arguments.set).map_err(failure)?;
+    let outcome = experiment.run().map_err(failure)?;
+    print!("{}", text(&outcome));
+    if let Some(path) = &arguments.json {
+        let json = serde_json::to_string_pretty(&outcome).expect("an outcome is plain data");
+        write(path, json + "\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, content: String) -> Result<(), Failure> {
+    std::fs::write(path, content)
+        .map_err(|error| Failure::system(format!("{} cannot be written: {error}", path.display())))
+}
+
+/// An error of the simulator as one of the command line.
+fn failure(error: Error) -> Failure {
+    let status = match error {
+        Error::File { .. } => Status::Unavailable,
+        _ => Status::Data,
+    };
+    Failure::new(status, error.to_string())
+}
+
+/// An outcome for people.
+fn text(outcome: &Outcome) -> String {
+    let mut text = format!(
+        "{}: {} nodes, {} simulated, {} packets, {} events in {:.2} s\n\n",
+        outcome.experiment.name,
+        outcome.nodes,
+        time(outcome.simulated_us * 1e3),
+        outcome.sent,
+        outcome.events,
+        outcome.seconds
+    );
+    let heads = ["packets", "mean", "deviation", "half", "99 of 100", "most"];
+    let _ = write!(text, "{:16}", "latency");
+    for head in heads {
+        let _ = write!(text, "{head:>11}");
+    }
+    let synthetic = outcome.jobs.is_empty();
+    let _ = writeln!(text, "{}", if synthetic { "   accepted    links" } else { "" });
+    for flow in &outcome.flows {
+        let latency = &flow.latency;
+        let _ = write!(text, "{:16}{:>11}", flow.name, latency.count);
+        for ns in [latency.mean_ns, latency.deviation_ns, latency.p50_ns, latency.p99_ns, latency.max_ns] {
+            let _ = write!(text, "{:>11}", time(ns));
+        }
+        let _ = match synthetic {
+            true => writeln!(text, "{:>11.3}{:>9.2}", flow.accepted, flow.hops),
+            false => writeln!(text),
+        };
+    }
+    text.push('\n');
+    for job in &outcome.jobs {
+        let ended = job.ended_us.map_or("did not end".into(), |us| format!("ended at {}", time(us * 1e3)));
+        let _ = writeln!(text, "{:16}{ended}", job.name);
+    }
+    if outcome.lookups > 0 {
+        let rate = outcome.hit_rate * 100.0;
+        let _ = writeln!(text, "keys            {} looked up, {rate:.2} % found in cache or buffer", outcome.lookups);
+    }
+    if outcome.dropped + outcome.leaked > 0 {
+        let Outcome { dropped, leaked, traps, .. } = outcome;
+        let _ = writeln!(text, "forged keys     {dropped} packets filtered, {leaked} came through, {traps} traps");
+    }
+    let _ = writeln!(text, "busiest link    {:.1} %", outcome.busiest_link * 100.0);
+    text
+}
+
+/// Nanoseconds as people write them.
+fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e4 => format!("{ns:.0} ns"),
+        _ if ns < 1e7 => format!("{:.1} us", ns / 1e3),
+        _ if ns < 1e10 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
