@@ -72,7 +72,7 @@ struct Bytes<'t> {
 impl<'t> Bytes<'t> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let bytes = self.all.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
-        self.at += N;
+        self.at = self.at.saturating_add(N);
         bytes.copied().ok_or_else(|| "it ends within this; fetch or record it again".to_owned())
     }
 
@@ -106,5 +106,20 @@ impl<'t> Bytes<'t> {
             return Err("it ends within a list; fetch or record it again".to_owned());
         }
         (0..count).map(|_| self.i32()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_beyond_any_file_are_said() {
+        let mut file = [MAGIC; 9].map(u64::to_be_bytes).concat();
+        for offset in [u64::MAX, 1 << 40, 71] {
+            file[40..48].copy_from_slice(&offset.to_be_bytes());
+            let error = parse("x", &[file.clone()], "x.meta").unwrap_err().to_string();
+            assert!(error.starts_with("x.meta, rank 0: it ends within this"), "{error}");
+        }
     }
 }
