@@ -1,31 +1,19 @@
-//! `gambeson sim`: experiments on a simulated fabric.
+//! `gambeson sim run`: one experiment.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use gambeson_sim::Error;
+use clap::Args;
 use gambeson_sim::experiment::{Experiment, Outcome};
 
-use crate::failure::{Failure, Status};
-
-/// Simulates fabrics whose adapters seal what they send
-#[derive(Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    Run(Run),
-}
+use super::{failure, time, write};
+use crate::failure::Failure;
 
 /// Carries one experiment out
 #[derive(Args)]
 #[command(after_long_help = EXAMPLE)]
-struct Run {
+pub(crate) struct Arguments {
     /// The experiment: topology, links, security, filters and traffic, in TOML
     #[arg(value_name = "FILE")]
     experiment: PathBuf,
@@ -63,12 +51,6 @@ and one with what an architect asks:
 Latency is from the sender's adapter to the packet opened in the receiver's. Examples: examples/simulator.";
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    match &arguments.what {
-        What::Run(arguments) => run(arguments),
-    }
-}
-
-fn run(arguments: &Run) -> Result<ExitCode, Failure> {
     let experiment = Experiment::read_with(&arguments.experiment, &arguments.set).map_err(failure)?;
     let outcome = experiment.run().map_err(failure)?;
     print!("{}", text(&outcome));
@@ -77,20 +59,6 @@ fn run(arguments: &Run) -> Result<ExitCode, Failure> {
         write(path, json + "\n")?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn write(path: &Path, content: String) -> Result<(), Failure> {
-    std::fs::write(path, content)
-        .map_err(|error| Failure::system(format!("{} cannot be written: {error}", path.display())))
-}
-
-/// An error of the simulator as one of the command line.
-fn failure(error: Error) -> Failure {
-    let status = match error {
-        Error::File { .. } => Status::Unavailable,
-        _ => Status::Data,
-    };
-    Failure::new(status, error.to_string())
 }
 
 /// An outcome for people.
@@ -137,14 +105,4 @@ fn text(outcome: &Outcome) -> String {
     }
     let _ = writeln!(text, "busiest link    {:.1} %", outcome.busiest_link * 100.0);
     text
-}
-
-/// Nanoseconds as people write them.
-fn time(ns: f64) -> String {
-    match ns {
-        _ if ns < 1e4 => format!("{ns:.0} ns"),
-        _ if ns < 1e7 => format!("{:.1} us", ns / 1e3),
-        _ if ns < 1e10 => format!("{:.1} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
-    }
 }
