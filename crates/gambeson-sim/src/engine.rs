@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use crate::time::Time;
 
 /// Buckets of the wheel, a power of two.
-const BUCKETS: usize = 4096;
+const BUCKETS: usize = 8192;
 const MASK: u64 = BUCKETS as u64 - 1;
 
 /// A queue of events with their times.
@@ -28,23 +28,25 @@ pub struct Wheel<E> {
     late: BinaryHeap<Reverse<(Time, u64, Ordered<E>)>>,
     entered: u64,
     passed: u64,
+    fresh: bool,
 }
 
 impl<E: Copy> Wheel<E> {
-    /// An empty queue at time 0. With `spacing` between events, on average, a bucket holds about one; a bad guess costs
-    /// speed and nothing else.
+    /// An empty queue at time 0. With `spacing` between events, on average, a bucket holds about one, or more where most
+    /// events lie up to `ahead` in the future, as all of those must fit the wheel. A bad guess costs speed and nothing else.
     #[must_use]
-    pub fn new(spacing: Time) -> Self {
+    pub fn new(spacing: Time, ahead: Time) -> Self {
         Self {
             now: 0,
             current: Vec::new(),
             bucket: 0,
-            shift: spacing.max(1).ilog2(),
+            shift: spacing.max(2 * ahead / BUCKETS as u64).max(1).ilog2(),
             buckets: std::iter::repeat_with(Vec::new).take(BUCKETS).collect(),
             filled: [0; BUCKETS / 64],
             late: BinaryHeap::new(),
             entered: 0,
             passed: 0,
+            fresh: false,
         }
     }
 
@@ -89,6 +91,12 @@ impl<E: Copy> Wheel<E> {
         Some((at, event))
     }
 
+    /// Whether the event that left last was the first of a new bucket, and what else is in that.
+    #[inline]
+    pub fn new_bucket(&mut self) -> Option<&[(Time, E)]> {
+        std::mem::take(&mut self.fresh).then_some(&self.current)
+    }
+
     fn put(&mut self, bucket: u64, entry: (Time, E)) {
         let index = (bucket & MASK) as usize;
         self.buckets[index].push(entry);
@@ -121,6 +129,7 @@ impl<E: Copy> Wheel<E> {
             self.current.reverse();
             self.current.sort_by_key(|&(at, _)| Reverse(at));
         }
+        self.fresh = true;
         true
     }
 
@@ -181,7 +190,7 @@ mod tests {
     fn order_is_that_of_time_and_then_of_entry() {
         for spacing in [1, 100, 10_000, 1 << 30] {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(spacing);
-            let mut wheel = Wheel::new(spacing);
+            let mut wheel = Wheel::new(spacing, 0);
             let mut model: Vec<(Time, u32)> = Vec::new();
             for number in 0..20_000_u32 {
                 let ahead = match random.random_range(0..4) {

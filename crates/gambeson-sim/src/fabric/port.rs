@@ -6,8 +6,11 @@ use crate::time::Time;
 /// Never.
 pub(super) const NEVER: Time = Time::MAX;
 
-/// One output.
+/// One output: a cache line.
+#[repr(align(64))]
 pub(super) struct Port {
+    /// The port at the other end of the link.
+    pub(super) peer: u32,
     /// When the packet that is being sent is over.
     pub(super) free_at: Time,
     /// When somebody looks after this port next.
@@ -26,8 +29,18 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub(super) fn new() -> Self {
-        Self { free_at: 0, wake_at: NEVER, busy: 0, filled: 0, blocked: 0, turn: 0, budget: 0, returning: Vec::new() }
+    pub(super) fn new(peer: u32) -> Self {
+        Self {
+            peer,
+            free_at: 0,
+            wake_at: NEVER,
+            busy: 0,
+            filled: 0,
+            blocked: 0,
+            turn: 0,
+            budget: 0,
+            returning: Vec::new(),
+        }
     }
 }
 
