@@ -289,15 +289,9 @@ impl Fabric {
         for &(_, event) in bucket {
             match event {
                 Event::Arrive(packet) => {
-                    let Packet { port, to, .. } = self.packets[packet];
+                    let Packet { port, .. } = self.packets[packet];
                     let sender = &self.ports[self.ports[port as usize].peer as usize];
                     seen ^= sender.returning.last().map_or(0, |&(at, ..)| at);
-                    if !self.topology.is_adapter(port) {
-                        let switch = self.topology.switch[port as usize];
-                        let out = routing::step(&self.topology, switch, port, to).port as usize;
-                        seen ^= self.ports[out].returning.last().map_or(0, |&(at, ..)| at);
-                        seen ^= u64::from(self.lanes[out * self.lanes_a_port].queued);
-                    }
                 }
                 Event::Free(port) => {
                     let first = self.lanes[port as usize * self.lanes_a_port].first;
