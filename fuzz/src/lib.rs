@@ -1,6 +1,6 @@
 //! What the fuzz targets do with one input: plain functions that panic when a promise is broken.
 //!
-//! libFuzzer calls them from fuzz_targets/; gambeson-proto's test `fuzz_replay` includes this file
+//! libFuzzer calls them from fuzz_targets/; the test `fuzz_replay` of crates/gambeson includes this file
 //! and calls them with the seeds in corpus/ and mutations of those, on any toolchain.
 
 mod card;

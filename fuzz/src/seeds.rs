@@ -1,4 +1,4 @@
-//! The seeds in corpus/, made here: `cargo test -p gambeson-proto --test fuzz_replay -- --ignored`
+//! The seeds in corpus/, made here: `cargo test -p gambeson --test fuzz_replay -- --ignored`
 //! writes them.
 
 use std::net::SocketAddr;
