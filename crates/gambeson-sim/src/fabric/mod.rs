@@ -21,6 +21,7 @@ use port::{Input, Lane, NEVER, Port};
 use crate::engine::Wheel;
 use crate::error::Error;
 use crate::filter::{FilterConfig, FilterStats, PortFilter};
+use crate::marking::Marker;
 use crate::routing::{self, Hop, Routing};
 use crate::security::{KeyLevel, Pass, SecurityConfig, Unit, UnitStats};
 use crate::time::{self, Time};
@@ -87,6 +88,7 @@ pub struct Fabric {
     inputs: Vec<Input>,
     filters: Vec<Option<PortFilter>>,
     units: Vec<Unit>,
+    marker: Option<Marker>,
     counts: Counts,
     lanes_a_port: usize,
     lanes_a_class: u8,
@@ -154,6 +156,7 @@ impl Fabric {
             inputs: vec![Input { first: NONE, last: NONE }; if fifo { count * lanes_a_port } else { 0 }],
             filters: if filters.iter().any(Option::is_some) { filters } else { Vec::new() },
             units: if sealed { vec![Unit::new(security); topology.nodes as usize] } else { Vec::new() },
+            marker: None,
             counts: Counts::default(),
             lanes_a_port,
             lanes_a_class,
@@ -166,6 +169,25 @@ impl Fabric {
             routing,
             topology,
         })
+    }
+
+    /// Has the switches mark packets, in a field of so many bits, so that receivers know where they come from.
+    ///
+    /// # Errors
+    /// A sentence, when the field is too small or this network has no marks.
+    pub fn mark_packets(&mut self, field_bits: u32) -> Result<(), Error> {
+        self.marker = Some(Marker::new(&self.topology, field_bits)?);
+        Ok(())
+    }
+
+    /// The node that sent a packet, as far as its receiver can tell: by its marks, or else by the address it claims.
+    /// `None` for marks that no way leads to.
+    #[must_use]
+    pub fn traced(&self, packet: &Packet) -> Option<u32> {
+        match &self.marker {
+            None => Some(packet.claimed),
+            Some(marker) => marker.source(packet.mark, self.topology.switch_of(packet.to)),
+        }
     }
 
     /// The network.
@@ -518,6 +540,10 @@ impl Fabric {
             port.filled &= !(1 << chosen);
         }
         let peer = port.peer;
+        if self.marker.is_some() && entry.port != out {
+            self.mark(packet, entry.port, peer);
+        }
+        let port = &mut self.ports[index];
         port.budget -= bytes as i32;
         port.free_at = now + duration;
         port.busy += duration;
@@ -544,6 +570,19 @@ impl Fabric {
         moved.hops += 1;
         let at = if self.topology.is_adapter(peer) { now + self.wire + duration } else { now + self.hop };
         self.events.push(at, Event::Arrive(packet));
+    }
+
+    /// A switch writes into a packet that came by `in_port` and goes on to the port `next`.
+    fn mark(&mut self, packet: u32, in_port: u32, next: u32) {
+        let Some(marker) = &self.marker else { return };
+        let switch = self.topology.switch[in_port as usize];
+        let port = in_port - self.topology.first_port(switch);
+        let entry = &mut self.packets[packet];
+        if self.topology.is_adapter(self.ports[in_port as usize].peer) {
+            entry.mark = marker.injected(port, entry.to);
+        }
+        let next = (!self.topology.is_adapter(next)).then(|| self.topology.switch[next as usize]);
+        entry.mark = marker.hop(entry.mark, switch, port, next);
     }
 
     /// The packet behind the one that leaves becomes the first of its input.

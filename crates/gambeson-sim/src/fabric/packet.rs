@@ -16,6 +16,8 @@ pub struct Packet {
     pub from: u32,
     /// Who gets it.
     pub to: u32,
+    /// Who its headers say sends it.
+    pub claimed: u32,
     /// Whatever the traffic wants to know it by.
     pub token: u32,
     /// What its switches write into it for whoever traces it.
@@ -50,6 +52,8 @@ pub struct Send {
     pub from: u32,
     /// The receiving node, another one.
     pub to: u32,
+    /// The node that the headers name as the sender, where that is not the truth.
+    pub claimed: Option<u32>,
     /// Its length on the link.
     pub bytes: u16,
     /// Whatever the traffic wants to know it by.
@@ -68,12 +72,13 @@ pub struct Send {
 
 impl Packet {
     pub(super) fn new(now: Time, send: &Send) -> Self {
-        let &Send { from, to, bytes, token, key, p_key, class, owners, last } = send;
+        let &Send { from, to, claimed, bytes, token, key, p_key, class, owners, last } = send;
         Packet {
             created: now,
             key,
             from,
             to,
+            claimed: claimed.unwrap_or(from),
             token,
             mark: 0,
             port: from,

@@ -30,6 +30,8 @@ pub struct SourceConfig {
     pub until_us: Option<f64>,
     /// Above 0: a flood under so many partition keys that nobody has.
     pub forged_keys: u16,
+    /// Its packets name any other node as their sender.
+    pub spoofed: bool,
 }
 
 impl Default for SourceConfig {
@@ -45,6 +47,7 @@ impl Default for SourceConfig {
             from_us: 0.0,
             until_us: None,
             forged_keys: 0,
+            spoofed: false,
         }
     }
 }

@@ -74,6 +74,8 @@ pub struct Synthetic {
     due: Vec<(Time, u32, u16)>,
     /// Packets with forged keys that reached their victims.
     leaked: u64,
+    /// Traps that named the true sender, and that did not.
+    blamed: [u64; 2],
 }
 
 /// What a [`Synthetic`] is made from.
@@ -123,6 +125,7 @@ impl Synthetic {
             reporters: std::iter::repeat_with(|| Reporter::new(plan.filter)).take(nodes as usize).collect(),
             due: Vec::new(),
             leaked: 0,
+            blamed: [0; 2],
         };
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
         for (flow, config) in plan.sources.iter().enumerate() {
@@ -155,6 +158,12 @@ impl Synthetic {
     #[must_use]
     pub fn leaked(&self) -> u64 {
         self.leaked
+    }
+
+    /// Traps that named the true sender, and that did not.
+    #[must_use]
+    pub fn blamed(&self) -> [u64; 2] {
+        self.blamed
     }
 
     /// The traps' receiver.
@@ -220,9 +229,14 @@ impl Traffic for Synthetic {
             0 => (node % self.partitions) as u16,
             keys => FORGED + self.sources[token as usize].random.random_range(0..keys),
         };
+        let claimed = config.spoofed.then(|| {
+            let other = self.sources[token as usize].random.random_range(0..self.nodes - 1);
+            other + u32::from(other >= node)
+        });
         let send = Send {
             from: node,
             to,
+            claimed,
             bytes: config.bytes,
             token: flow.into(),
             key: self.key(node, to),
@@ -245,9 +259,11 @@ impl Traffic for Synthetic {
         if packet.p_key >= FORGED {
             self.leaked += 1;
             if self.reporters[packet.to as usize].reports(now) {
-                // The ingress port of the true sender: what marking finds, and what an honest source address says.
-                let port = fabric.topology().peer[packet.from as usize];
-                if let Some(enable) = self.manager.trap(now, packet.p_key, port) {
+                let suspect = fabric.traced(packet);
+                let right = suspect == Some(packet.from);
+                self.blamed[usize::from(!right)] += 1;
+                let port = suspect.map(|node| fabric.topology().peer[node as usize]);
+                if let Some(enable) = port.and_then(|port| self.manager.trap(now, packet.p_key, port)) {
                     self.due.push((enable.at, enable.port, enable.key));
                     fabric.wake(enable.at, ENABLE);
                 }

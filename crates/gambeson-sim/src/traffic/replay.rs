@@ -179,6 +179,7 @@ impl Replay {
         let mut send = Send {
             from: from.node,
             to: to.node,
+            claimed: None,
             bytes: self.packets.packet_bytes,
             token: id,
             key: self.key(from, to),

@@ -100,8 +100,9 @@ fn text(outcome: &Outcome) -> String {
         let _ = writeln!(text, "keys            {} looked up, {rate:.2} % found in cache or buffer", outcome.lookups);
     }
     if outcome.dropped + outcome.leaked > 0 {
-        let Outcome { dropped, leaked, traps, .. } = outcome;
+        let Outcome { dropped, leaked, traps, blamed: [right, wrong], .. } = outcome;
         let _ = writeln!(text, "forged keys     {dropped} packets filtered, {leaked} came through, {traps} traps");
+        let _ = writeln!(text, "senders named   {right} times the true one, {wrong} times another");
     }
     let _ = writeln!(text, "busiest link    {:.1} %", outcome.busiest_link * 100.0);
     text
