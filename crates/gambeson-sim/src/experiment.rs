@@ -113,7 +113,7 @@ pub struct ReplayConfig {
 }
 
 /// What came out, with all that it came from.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Outcome {
     /// The experiment, complete with defaults and seed.
     pub experiment: Experiment,
@@ -150,7 +150,7 @@ pub struct Outcome {
 }
 
 /// What one flow met.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct FlowOutcome {
     /// Its name.
     pub name: String,
@@ -165,7 +165,7 @@ pub struct FlowOutcome {
 }
 
 /// How a job went.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct JobOutcome {
     /// Its name.
     pub name: String,
@@ -309,7 +309,12 @@ impl Experiment {
         self.replay_jobs(config, jobs, &mut fabric)
     }
 
-    fn replay_jobs(&self, config: &ReplayConfig, jobs: &[Arc<Job>], fabric: &mut Fabric) -> Result<Outcome, Error> {
+    pub(crate) fn replay_jobs(
+        &self,
+        config: &ReplayConfig,
+        jobs: &[Arc<Job>],
+        fabric: &mut Fabric,
+    ) -> Result<Outcome, Error> {
         let began = Instant::now();
         let sizes: Vec<usize> = jobs.iter().map(|job| job.ranks.len()).collect();
         let nodes = fabric.topology().nodes;

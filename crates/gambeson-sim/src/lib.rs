@@ -2,6 +2,7 @@
 //! marks cost before silicon exists (session-key-cache and infiniband-security-framework papers).
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod bench;
 pub mod engine;
 pub mod error;

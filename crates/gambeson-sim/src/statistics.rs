@@ -1,6 +1,6 @@
 //! Counts, means, spreads and quantiles of times, in constant space.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::time::{self, Time};
 
@@ -98,7 +98,7 @@ fn upper(index: usize) -> Time {
 }
 
 /// A distribution in a few numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Summary {
     /// Values.
     pub count: u64,

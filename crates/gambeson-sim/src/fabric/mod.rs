@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::filter::{FilterConfig, FilterStats, PortFilter};
 use crate::marking::Marker;
 use crate::routing::{self, Hop, Routing};
-use crate::security::{KeyLevel, Pass, SecurityConfig, Unit, UnitStats};
+use crate::security::{KeyLevel, Pass, SecurityConfig, StackDistances, Unit, UnitStats};
 use crate::time::{self, Time};
 use crate::topology::{Topology, UNPLUGGED};
 
@@ -219,6 +219,19 @@ impl Fabric {
     pub fn unit_stats(&self) -> UnitStats {
         let mut sum = UnitStats::default();
         self.units.iter().for_each(|unit| sum += *unit.stats());
+        sum
+    }
+
+    /// From now on the security units note which keys they look up.
+    pub fn observe_keys(&mut self) {
+        self.units.iter_mut().for_each(Unit::observe);
+    }
+
+    /// What they noted, each having a cache of its own.
+    #[must_use]
+    pub fn stack_distances(&self) -> StackDistances {
+        let mut sum = StackDistances::default();
+        self.units.iter().filter_map(Unit::stack_distances).for_each(|distances| sum.merge(distances));
         sum
     }
 

@@ -18,6 +18,7 @@ mod gcm;
 mod key_cache;
 mod prefetch;
 mod replay;
+mod stack_distance;
 mod unit;
 
 pub use config::{
@@ -28,4 +29,5 @@ pub use forging::{Authenticator, Authenticity, ForgingConfig, ForgingStats};
 pub use gcm::Gcm;
 pub use key_cache::{Evicted, KeyCache};
 pub use replay::{ReplayConfig, ReplayDefence, ReplayGuard};
+pub use stack_distance::StackDistances;
 pub use unit::{Pass, Unit, UnitStats};

@@ -7,6 +7,7 @@ use super::config::{KeyLevel, Placement, SecurityConfig};
 use super::gcm::GcmTiming;
 use super::key_cache::KeyCache;
 use super::prefetch::PrefetchBuffer;
+use super::stack_distance::StackDistances;
 use crate::time::{self, Time};
 
 /// One packet through the unit.
@@ -113,6 +114,8 @@ struct Hardware {
     overlap: Time,
     /// Keys that a prefetch is about to load; kept to save allocations.
     wanted: Vec<u64>,
+    /// Which keys are looked up, where somebody wants to know.
+    observed: Option<StackDistances>,
 }
 
 /// The memory of keys: `outstanding` accesses at a time, each of which has a time from which on it is free.
@@ -182,6 +185,22 @@ impl Unit {
         &self.stats
     }
 
+    /// From now on notes which keys are looked up in hardware.
+    pub fn observe(&mut self) {
+        if let Place::Adapter(hardware) | Place::Coprocessor(hardware, _) = &mut self.place {
+            hardware.observed = Some(StackDistances::default());
+        }
+    }
+
+    /// What [`Unit::observe`] noted.
+    #[must_use]
+    pub fn stack_distances(&self) -> Option<&StackDistances> {
+        match &self.place {
+            Place::Adapter(hardware) | Place::Coprocessor(hardware, _) => hardware.observed.as_ref(),
+            Place::Off | Place::Host { .. } => None,
+        }
+    }
+
     /// Clears the figures, not the caches: the end of the warm-up.
     pub fn clear_stats(&mut self) {
         self.stats = UnitStats::default();
@@ -203,6 +222,7 @@ impl Hardware {
             },
             overlap: if config.memory.overlap_first_block { gcm.first_block } else { 0 },
             wanted: Vec::new(),
+            observed: None,
         }
     }
 
@@ -223,6 +243,9 @@ impl Hardware {
     /// When the key is there, if it is looked for until `at`.
     fn look_up(&mut self, at: Time, pass: Pass, stats: &mut UnitStats) -> Time {
         stats.lookups += 1;
+        if let Some(observed) = &mut self.observed {
+            observed.access(pass.key);
+        }
         let Some(cache) = &mut self.cache else {
             stats.misses += 1;
             return self.memory.fetch(at, 1, 0);

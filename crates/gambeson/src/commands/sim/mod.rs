@@ -1,6 +1,8 @@
 //! `gambeson sim`: experiments on a simulated fabric.
 
+mod advise;
 mod run;
+mod sweep;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,6 +14,7 @@ use crate::failure::{Failure, Status};
 
 /// Simulates fabrics whose adapters seal what they send
 #[derive(Args)]
+#[command(after_long_help = TOUR)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     what: What,
@@ -20,11 +23,28 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Run(run::Arguments),
+    Sweep(sweep::Arguments),
+    Advise(advise::Arguments),
 }
+
+const TOUR: &str = "\
+An experiment is a file: topology, links, security in the adapters, filters in the switches, and
+traffic or recorded jobs. Some to begin with are in examples/simulator.
+
+  gambeson sim run mesh.toml                                   latencies, key look-ups, filters
+  gambeson sim run mesh.toml --set traffic.0.load=0.5          the same with another value
+  gambeson sim sweep mesh.toml --over traffic.0.load=0.1,0.5 --out DIR
+                                                               a page, pictures and tables
+  gambeson sim advise job.goal                                 how large a key cache a job wants
+
+What run --json writes has all keys with their defaults. Equal seeds give equal results, on any
+machine and any number of cores.";
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match &arguments.what {
         What::Run(arguments) => run::execute(arguments),
+        What::Advise(arguments) => advise::execute(arguments),
+        What::Sweep(arguments) => sweep::execute(arguments),
     }
 }
 

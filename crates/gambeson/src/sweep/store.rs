@@ -1,0 +1,137 @@
+//! What a sweep's directory holds: `results.jsonl`, a line for each run that came to its end.
+//!
+//! A run is found again by all it was made from: the complete experiment with its seed, the content of the traces it
+//! replays, and the version of the simulator.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use gambeson_sim::experiment::{Experiment, Outcome};
+use serde::{Deserialize, Serialize};
+
+use super::{VERSION, unwritable};
+use crate::failure::Failure;
+
+/// All that a run is made from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// The experiment as JSON, whose fields always come in the same order.
+    experiment: String,
+    traces: Vec<String>,
+}
+
+impl Key {
+    /// # Errors
+    /// A sentence, when a trace cannot be read.
+    pub(super) fn new(experiment: &Experiment) -> Result<Self, Failure> {
+        let traces = experiment.replay.iter().flat_map(|replay| &replay.traces).map(|path| {
+            let bytes = std::fs::read(path)
+                .map_err(|error| Failure::unavailable(format!("the trace {path} cannot be read: {error}")))?;
+            Ok(digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+        });
+        Ok(Self { experiment: json(experiment), traces: traces.collect::<Result<_, Failure>>()? })
+    }
+}
+
+/// A line of the file.
+#[derive(Deserialize, Serialize)]
+struct Record {
+    version: String,
+    /// SHA-256 of each trace.
+    traces: Vec<String>,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    path: PathBuf,
+    file: File,
+    /// What was there, and the lines of it.
+    held: BTreeMap<Key, (Outcome, String)>,
+    /// Lines of other versions, which stay.
+    others: Vec<String>,
+}
+
+impl Store {
+    /// # Errors
+    /// A sentence, when the file can be neither read nor made.
+    pub(super) fn open(dir: &Path) -> Result<Self, Failure> {
+        let path = dir.join("results.jsonl");
+        let before = match std::fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(Failure::system(format!("{} cannot be read: {error}", path.display()))),
+        };
+        let (mut held, mut others) = (BTreeMap::new(), Vec::new());
+        for line in before.lines() {
+            match serde_json::from_str::<Record>(line) {
+                Ok(Record { version, traces, outcome }) if version == VERSION => {
+                    let key = Key { experiment: json(&outcome.experiment), traces };
+                    held.insert(key, (outcome, line.to_owned()));
+                }
+                // Another version's may look different; a line that is no JSON was torn when a sweep was killed.
+                _ if serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok() => others.push(line.to_owned()),
+                _ => {}
+            }
+        }
+        let mut file =
+            OpenOptions::new().create(true).append(true).open(&path).map_err(|error| unwritable(&path, &error))?;
+        if !before.is_empty() && !before.ends_with('\n') {
+            file.write_all(b"\n").map_err(|error| unwritable(&path, &error))?;
+        }
+        Ok(Self { path, file, held, others })
+    }
+
+    pub(super) fn find(&self, key: &Key) -> Option<Outcome> {
+        self.held.get(key).map(|(outcome, _)| outcome.clone())
+    }
+
+    /// Adds a run; a sweep that is killed later finds it again.
+    ///
+    /// # Errors
+    /// A sentence, when the file cannot be written.
+    pub(super) fn append(&mut self, key: &Key, outcome: &Outcome) -> Result<(), Failure> {
+        let line = line(key, outcome) + "\n";
+        self.file.write_all(line.as_bytes()).map_err(|error| unwritable(&self.path, &error))
+    }
+
+    /// Puts the runs of a sweep in its order in front, and behind them what the directory held beside.
+    ///
+    /// # Errors
+    /// A sentence, when the file cannot be written.
+    pub(super) fn arrange(self, keys: &[Key], outcomes: &[Outcome]) -> Result<(), Failure> {
+        let mut rest = self.held;
+        let mut text = String::new();
+        for (key, outcome) in keys.iter().zip(outcomes) {
+            rest.remove(key);
+            text += &(line(key, outcome) + "\n");
+        }
+        for line in rest.into_values().map(|(_, line)| line).chain(self.others) {
+            text += &(line + "\n");
+        }
+        replace(&self.path, text.as_bytes())
+    }
+}
+
+fn line(key: &Key, outcome: &Outcome) -> String {
+    json(&Record { version: VERSION.into(), traces: key.traces.clone(), outcome: outcome.clone() })
+}
+
+pub(super) fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("experiments and outcomes are plain data")
+}
+
+/// Writes a file beside its name and then under it, so that nobody ever finds half of it.
+///
+/// # Errors
+/// A sentence, when it cannot be written.
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, content)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|error| unwritable(path, &error))
+}
