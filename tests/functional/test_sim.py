@@ -1,0 +1,187 @@
+"""`gambeson sim` through the command line: run, sweep, advise, and what they say about mistakes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from harness.mpis import ROOT
+
+EXAMPLES = ROOT / "examples" / "simulator"
+SMALL = """\
+topology = { kind = "mesh", dims = [2, 2] }
+measure = { warmup_us = 5, for_us = 50 }
+[[traffic]]
+load = 0.2
+"""
+
+
+class Sim:
+    """`gambeson sim` in a directory with the experiments."""
+
+    def __init__(self, gambeson: Path, room: Path) -> None:
+        self.gambeson = gambeson
+        self.room = room
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(self.gambeson), "sim", *arguments]
+        return subprocess.run(command, cwd=self.room, capture_output=True, text=True, timeout=60, check=False)
+
+    def run(self, *arguments: str) -> str:
+        done = self.call(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def sim(gambeson: Path, tmp_path: Path) -> Sim:
+    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return Sim(gambeson, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mesh", "key-cache", "flood"])
+def test_every_example_runs_and_its_outcome_holds_the_experiment(sim: Sim, name: str) -> None:
+    printed = sim.run("run", f"{name}.toml", "--json", "outcome.json")
+    outcome = json.loads((sim.room / "outcome.json").read_text())
+    assert outcome["experiment"]["name"] in printed
+    assert outcome["flows"][0]["latency"]["count"] > 100
+    assert all(job["ended_us"] for job in outcome["jobs"])
+
+
+def test_filters_keep_a_flood_out(sim: Sim) -> None:
+    leaked = {}
+    for scheme in ("none", "duplicate-table", "ingress", "stateful-ingress"):
+        sim.run("run", "flood.toml", "--set", f"filter.scheme={scheme}", "--json", "outcome.json")
+        leaked[scheme] = json.loads((sim.room / "outcome.json").read_text())["leaked"]
+    assert leaked["duplicate-table"] == leaked["ingress"] == 0
+    assert 0 < leaked["stateful-ingress"] < leaked["none"] / 2
+
+
+class Links(HTMLParser):
+    """Elements of a page, and what it would load or lead to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href"}]
+
+
+def test_a_sweep_writes_tables_pictures_and_a_page(sim: Sim) -> None:
+    over = ["--over", "traffic.0.load=0.1,0.2,0.3", "--over", "security.level=none,queue-pair"]
+    assert "12 runs: " in sim.run("sweep", "small.toml", *over, "--repeat", "2", "--out", "out")
+    out = sim.room / "out"
+    rows = list(csv.DictReader((out / "results.csv").open()))
+    assert [(row["traffic.0.load"], row["security.level"], row["seed"]) for row in rows[:3]] == [
+        ("0.1", "none", "1"),
+        ("0.1", "none", "2"),
+        ("0.1", "queue-pair", "1"),
+    ]
+    assert len(rows) == 12
+    for row in rows:
+        experiment = json.loads(row["experiment"])
+        assert experiment["traffic"][0]["load"] == float(row["traffic.0.load"])
+        assert experiment["seed"] == int(row["seed"])
+    plain, sealed = (float(rows[at]["mean_ns"]) for at in (0, 2))
+    assert plain < sealed
+    parquet = (out / "results.parquet").read_bytes()
+    assert parquet.startswith(b"PAR1")
+    assert parquet.endswith(b"PAR1")
+    for name in ("mean-latency", "p99-latency", "accepted", "hit-rate", "busiest-link"):
+        text = "".join(ElementTree.parse(out / f"{name}.svg").getroot().itertext())
+        assert "traffic.0.load" in text
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    page = Links()
+    page.feed((out / "report.html").read_text())
+    assert page.elements.count("svg") == 5
+    assert "script" not in page.elements
+    assert page.links == []
+
+
+def test_an_interrupted_sweep_goes_on_and_nothing_depends_on_threads(sim: Sim) -> None:
+    over = ["--over", "traffic.0.load=0.1,0.2,0.3"]
+    sim.run("sweep", "small.toml", *over, "--jobs", "1", "--out", "whole")
+    sim.run("sweep", "small.toml", "--over", "traffic.0.load=0.2", "--out", "part")
+    assert "3 runs, 1 of them held already" in sim.run("sweep", "small.toml", *over, "--jobs", "4", "--out", "part")
+    for name in ("results.csv", "results.parquet", "report.html", "mean-latency.png"):
+        assert (sim.room / "whole" / name).read_bytes() == (sim.room / "part" / name).read_bytes(), name
+    (sim.room / "small.toml").write_text(SMALL.replace("[2, 2]", "[2, 3]"))
+    assert "3 runs: " in sim.run("sweep", "small.toml", *over, "--out", "part")
+
+
+def test_a_trace_with_other_content_is_another_experiment(sim: Sim) -> None:
+    sweep = ["sweep", "key-cache.toml", "--over", "security.cache.entries=2,4", "--out", "out"]
+    sim.run(*sweep)
+    assert "2 of them held" in sim.run(*sweep)
+    trace = sim.room / "neighbours.goal"
+    trace.write_text(trace.read_text().replace("4096b", "2048b"))
+    assert "held" not in sim.run(*sweep)
+
+
+def test_advice_is_what_a_run_with_it_shows(sim: Sim) -> None:
+    arguments = ["advise", "neighbours.goal", "--machine", "key-cache.toml", "--target", "90", "--json", "advice.json"]
+    printed = sim.run(*arguments)
+    advice = json.loads((sim.room / "advice.json").read_text())
+    entries = advice["entries"]
+    assert f"needs a session-key cache of {entries} entries for 90 % hits" in printed
+    assert "A prefetch buffer of 4 gains" in printed
+    sets = ["--set", f"security.cache={{entries={entries}}}", "--set", "name=check"]
+    machine = (sim.room / "key-cache.toml").read_text().replace("prefetch = { entries = 4 }", "")
+    (sim.room / "plain.toml").write_text(machine)
+    sim.run("run", "plain.toml", *sets, "--json", "outcome.json")
+    outcome = json.loads((sim.room / "outcome.json").read_text())
+    row = next(row for row in advice["rows"] if row["entries"] == entries)
+    assert outcome["hit_rate"] == row["cache"]["hit_rate"]
+    assert outcome["hit_rate"] >= 0.9
+
+
+def test_advice_without_a_machine(sim: Sim) -> None:
+    printed = sim.run("advise", "neighbours.goal", "--target", "99.99")
+    assert "gets no 99.99 % hits from a session-key cache of any size" in printed
+    assert "no message arrives for a process that is off its processor" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["run", "nowhere.toml"], 69, "nowhere.toml cannot be read"),
+        (["run", "small.toml", "--set", "traffic.0.lod=1"], 65, "unknown field `lod`"),
+        (
+            ["run", "small.toml", "--set", "security.level=partition", "--set", "security.cache.entries=0"],
+            65,
+            "no entry",
+        ),
+        (["sweep", "small.toml", "--over", "traffic.0.load", "--out", "out"], 64, "names no values"),
+        (["sweep", "small.toml", "--over", "traffic.0.load=0.1,1.5", "--out", "out"], 65, "with traffic.0.load = 1.5"),
+        (["sweep", "small.toml", "--over", "seed=1,2", "--repeat", "2", "--out", "out"], 65, "both choose seeds"),
+        (["sweep", "small.toml", "--over", "seed=1,2", "--out", "small.toml"], 71, "small.toml cannot be written"),
+        (
+            ["sweep", "key-cache.toml", "--over", "replay.traces=['no.goal']", "--out", "out"],
+            69,
+            "no.goal cannot be read",
+        ),
+        (["advise", "no.goal"], 69, "no.goal cannot be read"),
+        (["advise", "small.toml"], 65, "small.toml"),
+        (["advise", "neighbours.goal", "--target", "101"], 64, "up to 100"),
+        (["advise", "neighbours.goal", "--machine", "small.toml"], 65, "security.level"),
+    ],
+)
+def test_mistakes_are_explained(sim: Sim, arguments: list[str], status: int, sentence: str) -> None:
+    done = sim.call(*arguments)
+    assert (done.returncode, sentence in done.stderr) == (status, True), done.stderr
+
+
+def test_the_help_teaches(sim: Sim) -> None:
+    text = sim.run("--help")
+    for word in ("run", "sweep", "advise", "examples/simulator"):
+        assert word in text
