@@ -135,3 +135,31 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Failure> {
         .and_then(|()| std::fs::rename(&beside, path))
         .map_err(|error| unwritable(path, &error))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{room, sweep};
+    use super::*;
+
+    #[test]
+    fn what_was_held_is_what_was_written_to_the_last_bit() {
+        let dir = room("store");
+        let point = &sweep(&dir, &["seed=1"], 1).expect("a sweep").points[0];
+        let mut outcome = point.experiment.run().expect("it runs");
+        let mut runs = Vec::new();
+        for number in 1..500_u32 {
+            // Numbers with as many digits as there can be, in the experiment and in what came out.
+            outcome.experiment.measure.for_us = f64::from(number).sqrt() * 1e3;
+            outcome.busiest_link = f64::from(number).sqrt() / 1e9;
+            outcome.flows[0].latency.mean_ns = f64::from(number).cbrt() * 1e3;
+            runs.push((Key::new(&outcome.experiment).expect("no trace to read"), outcome.clone()));
+        }
+        let mut store = Store::open(&dir).expect("a store");
+        runs.iter().for_each(|(key, outcome)| store.append(key, outcome).expect("it can be written"));
+        let store = Store::open(&dir).expect("a store");
+        for (key, outcome) in &runs {
+            assert_eq!(store.find(key).as_ref(), Some(outcome));
+        }
+        std::fs::remove_dir_all(dir).expect("it can be removed");
+    }
+}
