@@ -12,6 +12,7 @@ pub mod filter;
 pub mod marking;
 pub mod model;
 pub mod process;
+pub mod reproduce;
 pub mod routing;
 pub mod security;
 pub mod statistics;

@@ -89,6 +89,8 @@ pub struct FabricConfig {
     pub wire_ns: f64,
     /// From a packet's head at a switch's input to its head at the free output: header, look-up, arbitration, crossbar.
     pub switch_ns: f64,
+    /// Whether a switch takes a packet in completely before it sends it on, in place of cutting through.
+    pub store_and_forward: bool,
     /// What an input buffers for each lane.
     pub buffer_bytes: u32,
     /// Which packets of an input's lane can go: the first of each output, or the very first alone.
@@ -109,6 +111,7 @@ impl Default for FabricConfig {
             rate: Rate::Named(Named::Edr4),
             wire_ns: 10.0,
             switch_ns: 100.0,
+            store_and_forward: false,
             buffer_bytes: 16 << 10,
             queueing: Queueing::Voq,
             classes: 1,
@@ -148,7 +151,8 @@ impl FabricConfig {
     /// Latency of a packet through an empty network, over `switches` switches: the closed form.
     #[must_use]
     pub fn zero_load(&self, bytes: u32, switches: u32) -> Time {
-        u64::from(switches) * (time::from_ns(self.switch_ns) + time::from_ns(self.wire_ns))
+        let stored = if self.store_and_forward { self.serialisation(bytes) } else { 0 };
+        u64::from(switches) * (time::from_ns(self.switch_ns) + time::from_ns(self.wire_ns) + stored)
             + time::from_ns(self.wire_ns)
             + self.serialisation(bytes)
     }

@@ -47,7 +47,7 @@ pub trait Traffic {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A packet's head is through the switch's input stage, or its tail is in the adapter.
+    /// A packet's head (or tail, if switches store it) is through the switch's input stage, or its tail is in the adapter.
     Arrive(u32),
     /// A packet that a filter held up goes on.
     Route(u32),
@@ -368,7 +368,8 @@ impl Fabric {
                 self.counts.dropped += 1;
                 self.packets.take(packet);
                 // The buffer is free when the tail has come in.
-                let gone = now + self.serialisation(entry.bytes.into());
+                let rest = if self.config.store_and_forward { 0 } else { self.serialisation(entry.bytes.into()) };
+                let gone = now + rest;
                 self.give_back(entry.port, entry.lane, entry.bytes, gone + self.wire);
                 return;
             }
@@ -581,7 +582,11 @@ impl Fabric {
         moved.next = NONE;
         moved.next_in = NONE;
         moved.hops += 1;
-        let at = if self.topology.is_adapter(peer) { now + self.wire + duration } else { now + self.hop };
+        let at = match self.topology.is_adapter(peer) {
+            true => now + self.wire + duration,
+            false if self.config.store_and_forward => now + self.hop + duration,
+            false => now + self.hop,
+        };
         self.events.push(at, Event::Arrive(packet));
     }
 

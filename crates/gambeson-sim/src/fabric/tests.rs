@@ -38,7 +38,9 @@ fn fabric(topology: &str, config: &FabricConfig, routing: Routing) -> Fabric {
 
 #[test]
 fn latency_in_an_empty_network_is_the_closed_form_to_the_picosecond() {
-    let config = FabricConfig { rate: Rate::Named(Named::Sdr1), wire_ns: 12.0, ..FabricConfig::default() };
+    let cut_through = FabricConfig { rate: Rate::Named(Named::Sdr1), wire_ns: 12.0, ..FabricConfig::default() };
+    let stored = FabricConfig { store_and_forward: true, ..cut_through.clone() };
+    assert_eq!(stored.zero_load(250, 3) - cut_through.zero_load(250, 3), 3000 * NS);
     for (topology, to, switches) in [
         ("kind = 'mesh'\ndims = [4, 4]", 15, 7),
         ("kind = 'torus'\ndims = [4, 4]", 15, 3),
@@ -47,8 +49,8 @@ fn latency_in_an_empty_network_is_the_closed_form_to_the_picosecond() {
         ("kind = 'fat-tree'\narity = 4\nlevels = 3", 1, 1),
         ("kind = 'dragonfly'\nrouters = 4\nhosts = 2\nglobals = 2", 1, 1),
     ] {
-        for bytes in [64, 1000] {
-            let mut fabric = fabric(topology, &config, Routing::Deterministic);
+        for (bytes, config) in [(64, &cut_through), (1000, &cut_through), (64, &stored), (1000, &stored)] {
+            let mut fabric = fabric(topology, config, Routing::Deterministic);
             let mut once = Once::default();
             fabric.send(0, &Send { from: 0, to, bytes, ..Send::default() });
             fabric.run(&mut once, MS).unwrap();

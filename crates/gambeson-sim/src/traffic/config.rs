@@ -24,6 +24,8 @@ pub struct SourceConfig {
     pub class: u8,
     /// How many nodes it is at, chosen at random; all, when it is not said.
     pub nodes: Option<u32>,
+    /// Whether it keeps away from nodes that a flood before it in the list is at, as who attacks is not honest.
+    pub apart: bool,
     /// When it begins.
     pub from_us: f64,
     /// When it ends; never, when it is not said.
@@ -44,6 +46,7 @@ impl Default for SourceConfig {
             pattern: Pattern::Uniform,
             class: 0,
             nodes: None,
+            apart: false,
             from_us: 0.0,
             until_us: None,
             forged_keys: 0,

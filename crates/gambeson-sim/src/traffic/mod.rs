@@ -128,6 +128,7 @@ impl Synthetic {
             blamed: [0; 2],
         };
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
+        let mut hostile = vec![false; nodes as usize];
         for (flow, config) in plan.sources.iter().enumerate() {
             config.validate(nodes)?;
             let bins = plan.interval.map_or(0, |interval| (plan.window.until - plan.window.from).div_ceil(interval));
@@ -136,6 +137,10 @@ impl Synthetic {
             let until = config.until_us.map_or(Time::MAX, |us| (us * US as f64) as Time);
             for node in config.at(nodes, &mut seeds) {
                 let random = Xoshiro256PlusPlus::from_rng(&mut seeds);
+                if config.apart && hostile[node as usize] {
+                    continue;
+                }
+                hostile[node as usize] |= config.forged_keys > 0;
                 let token = this.sources.len() as u32;
                 this.sources.push(Source { node, flow: flow as u16, random, until });
                 let begin = (config.from_us * US as f64) as Time;
@@ -292,5 +297,24 @@ impl Traffic for Synthetic {
 
     fn is_valid(&self, packet: &Packet) -> bool {
         packet.p_key < FORGED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::Experiment;
+
+    #[test]
+    fn who_floods_sends_nothing_else_where_the_honest_keep_apart() {
+        let sent = |apart: &str| {
+            let text = format!(
+                "topology = {{ kind = 'mesh', dims = [4, 4] }}\nmeasure = {{ warmup_us = 20, for_us = 200 }}\n\
+                 [filter]\nscheme = 'ingress'\n\
+                 [[traffic]]\nnodes = 4\nload = 0.9\nforged_keys = 1\n[[traffic]]\nload = 0.2\n{apart}\n"
+            );
+            Experiment::parse(&text, None).unwrap().run().unwrap().flows[1].accepted
+        };
+        let (everywhere, apart) = (sent(""), sent("apart = true"));
+        assert!((apart / everywhere / 0.75 - 1.0).abs() < 0.05, "{apart} of {everywhere}");
     }
 }

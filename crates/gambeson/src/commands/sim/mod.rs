@@ -1,6 +1,7 @@
 //! `gambeson sim`: experiments on a simulated fabric.
 
 mod advise;
+mod reproduce;
 mod run;
 mod sweep;
 
@@ -25,6 +26,7 @@ enum What {
     Run(run::Arguments),
     Sweep(sweep::Arguments),
     Advise(advise::Arguments),
+    Reproduce(reproduce::Arguments),
 }
 
 const TOUR: &str = "\
@@ -36,6 +38,7 @@ traffic or recorded jobs. Some to begin with are in examples/simulator.
   gambeson sim sweep mesh.toml --over traffic.0.load=0.1,0.5 --out DIR
                                                                a page, pictures and tables
   gambeson sim advise job.goal                                 how large a key cache a job wants
+  gambeson sim reproduce all                                   two papers' figures, claim by claim
 
 What run --json writes has all keys with their defaults. Equal seeds give equal results, on any
 machine and any number of cores.";
@@ -45,6 +48,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         What::Run(arguments) => run::execute(arguments),
         What::Advise(arguments) => advise::execute(arguments),
         What::Sweep(arguments) => sweep::execute(arguments),
+        What::Reproduce(arguments) => reproduce::execute(arguments),
     }
 }
 
