@@ -494,6 +494,7 @@ mod tests {
         assert!(error(&["load"]).contains("KEY=VALUE"));
         assert!(error(&["traffic.3.load=1"]).contains("no 3"));
         assert!(error(&["fabric.rte=1"]).contains("unknown field `rte`"));
+        assert!(error(&["fabric.rate=5x-sdr"]).contains("or one of 1x-sdr, 4x-sdr"));
         std::fs::remove_file(&path).unwrap();
     }
 

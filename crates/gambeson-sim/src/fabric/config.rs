@@ -7,11 +7,15 @@ use crate::time::{self, Time};
 
 /// A link's data rate.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a rate is gigabits a second, or one of 1x-sdr, 4x-sdr, 12x-sdr, 4x-ddr, 12x-ddr, 4x-qdr, 4x-fdr, \
+                 4x-edr, 4x-hdr, 4x-ndr, 400g, 800g"
+)]
 pub enum Rate {
     /// Gigabits of data a second.
     Gbps(f64),
-    /// By name; see [`RATES`].
+    /// By name; see [`Named`].
     Named(Named),
 }
 
