@@ -1,10 +1,11 @@
 //! Traces of each format: what is read can be expanded, cut and replayed; what is not is said in a sentence.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+#[path = "../../crates/gambeson-sim/tests/support/replay.rs"]
+mod loops;
+
 use std::sync::Arc;
 
-use gambeson_sim::process::{Action, Cluster, Config, Placement, Scheduler};
+use gambeson_sim::process::{Cluster, Config, Placement, Scheduler};
 use gambeson_sim::trace::window::{self, Window};
 use gambeson_sim::trace::{Job, collective, dumpi, goal, npbt};
 
@@ -64,31 +65,10 @@ fn replay(job: Job) {
     let placement = Placement::cyclic(&[job.ranks.len()], 2);
     let config = Config { scheduler: Scheduler::DcsSpinBlock, eager_bytes: Some(1000), ..Config::default() };
     let mut cluster = Cluster::new(&config, &[Arc::new(job)], &placement, 1).expect("it is a job");
-    let mut events = BinaryHeap::new();
-    let (mut out, mut number) = (Vec::new(), 0_u64);
-    cluster.start(&mut out);
-    loop {
-        for action in out.drain(..) {
-            number += 1;
-            match action {
-                Action::Wake { at, token } => events.push(Reverse((at, number, 0, token))),
-                Action::Send { at, message } => {
-                    events.push(Reverse((at + 1_000, number, 1, message.id.into())));
-                    events.push(Reverse((at + 2_000 + number % 7 * 500, number, 2, message.id.into())));
-                }
-                Action::Finished { .. } => {}
-            }
-        }
-        let Some(Reverse((now, _, kind, value))) = events.pop() else { break };
-        match kind {
-            0 => cluster.wake(now, value, &mut out),
-            1 => cluster.injected(now, value as u32, &mut out),
-            _ => cluster.arrived(now, value as u32, &mut out),
-        }
-        // Processes that spin beside others take turns for ever when they wait for what never comes.
-        if now > 1 << 52 || number > 100_000 {
-            return;
-        }
+    // Processes that spin beside others take turns for ever when they wait for what never comes.
+    let times = |number| [1_000, 2_000 + number % 7 * 500];
+    if loops::replay(&mut cluster, times, 1 << 52, 100_000).cut_off {
+        return;
     }
     match cluster.verify() {
         Ok(()) => assert!(cluster.finished()),

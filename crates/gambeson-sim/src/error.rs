@@ -21,8 +21,8 @@ pub enum Error {
         file: String,
         /// The rank within it, where one is to blame.
         rank: Option<u32>,
-        /// The record of that rank from 0, or the line of a text from 1.
-        record: Option<u64>,
+        /// Where there, if that is known.
+        place: Option<Place>,
         /// What is wrong and what to do about it.
         what: String,
     },
@@ -32,6 +32,8 @@ pub enum Error {
         file: Option<PathBuf>,
         /// The line in it, from 1.
         line: Option<usize>,
+        /// The key of an experiment that it is about, as far as that is known: `security`, `traffic.0`.
+        key: Option<String>,
         /// What is wrong and what to do about it.
         what: String,
     },
@@ -39,14 +41,42 @@ pub enum Error {
     Stuck(String),
 }
 
+/// Where in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A record of the rank, from 0.
+    Record(u32),
+    /// A line of a text, from 1.
+    Line(u32),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Record(record) => write!(f, "record {record}"),
+            Self::Line(line) => write!(f, "line {line}"),
+        }
+    }
+}
+
 impl Error {
     /// A configuration whose file the caller does not know.
     pub fn config(what: impl Into<String>) -> Self {
-        Self::Config { file: None, line: None, what: what.into() }
+        Self::Config { file: None, line: None, key: None, what: what.into() }
     }
 
-    pub(crate) fn trace(file: &str, rank: Option<u32>, record: Option<u64>, what: impl Into<String>) -> Self {
-        Self::Trace { file: file.to_owned(), rank, record, what: what.into() }
+    /// Says which key of an experiment an error is about.
+    pub(crate) fn about(key: &str) -> impl Fn(Self) -> Self {
+        move |error| match error {
+            Self::Config { file: None, line: None, key: None, what } => {
+                Self::Config { file: None, line: None, key: Some(key.into()), what }
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn trace(file: &str, rank: Option<u32>, place: Option<Place>, what: impl Into<String>) -> Self {
+        Self::Trace { file: file.to_owned(), rank, place, what: what.into() }
     }
 }
 
@@ -54,17 +84,17 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { file, cause } => write!(f, "{} cannot be read: {cause}", file.display()),
-            Self::Trace { file, rank, record, what } => {
+            Self::Trace { file, rank, place, what } => {
                 write!(f, "{file}")?;
                 if let Some(rank) = rank {
                     write!(f, ", rank {rank}")?;
                 }
-                if let Some(record) = record {
-                    write!(f, ", record {record}")?;
+                if let Some(place) = place {
+                    write!(f, ", {place}")?;
                 }
                 write!(f, ": {what}")
             }
-            Self::Config { file, line, what } => {
+            Self::Config { file, line, what, .. } => {
                 if let Some(file) = file {
                     write!(f, "{}", file.display())?;
                     if let Some(line) = line {

@@ -1,13 +1,14 @@
 //! The seven NPB class A traces, read, expanded and replayed whole over a fabric of constant latency:
 //! `GAMBESON_TRACES=directory cargo test --release -p gambeson-sim --test traces -- --ignored --nocapture`.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+#[path = "support/replay.rs"]
+mod replay;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gambeson_sim::process::{Action, Cluster, Config, Placement};
+use gambeson_sim::process::{Cluster, Config, Placement};
 use gambeson_sim::time::{NS, US};
 use gambeson_sim::trace::window::{self, Window};
 use gambeson_sim::trace::{self, Call, Collective, Job, Op, collective};
@@ -34,29 +35,7 @@ fn traces() -> PathBuf {
 fn replay(job: Arc<Job>) -> (u64, u64) {
     let placement = Placement::cyclic(&[job.ranks.len()], 16);
     let mut cluster = Cluster::new(&Config::default(), &[job], &placement, 1).unwrap();
-    let mut events = BinaryHeap::new();
-    let (mut out, mut number, mut messages, mut end) = (Vec::new(), 0_u64, 0, 0);
-    cluster.start(&mut out);
-    loop {
-        for action in out.drain(..) {
-            number += 1;
-            match action {
-                Action::Wake { at, token } => events.push(Reverse((at, number, 0, token))),
-                Action::Send { at, message } => {
-                    messages += 1;
-                    events.push(Reverse((at + US, number, 1, message.id.into())));
-                    events.push(Reverse((at + 3 * US, number, 2, message.id.into())));
-                }
-                Action::Finished { at, .. } => end = at,
-            }
-        }
-        let Some(Reverse((now, _, kind, value))) = events.pop() else { break };
-        match kind {
-            0 => cluster.wake(now, value, &mut out),
-            1 => cluster.injected(now, value as u32, &mut out),
-            _ => cluster.arrived(now, value as u32, &mut out),
-        }
-    }
+    let replay::Replayed { end, messages, .. } = replay::replay(&mut cluster, |_| [US, 3 * US], u64::MAX, u64::MAX);
     cluster.verify().unwrap();
     (end, messages)
 }

@@ -104,7 +104,7 @@ fn job(ranks: Vec<Vec<(Time, Call)>>) -> Arc<Job> {
         file: "test.npbt".to_owned(),
         communicators: vec![(0..ranks.len() as u32).collect()],
         ranks: ranks.into_iter().map(ops).collect(),
-        counts: Vec::new(),
+        ..Job::default()
     })
 }
 

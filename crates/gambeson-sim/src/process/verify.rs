@@ -72,14 +72,15 @@ impl Cluster {
         let partner = match self.procs[job.first as usize..][..job.job.ranks.len()].get(partner as usize) {
             None => String::new(),
             Some(other) if other.doing == Doing::Ended => format!(", and rank {partner} has ended"),
-            Some(other) => format!(", and rank {partner} waits in record {}", self.waits_for(other).record),
+            Some(other) => format!(", and rank {partner} waits in {}", job.job.place(self.waits_for(other).record)),
         };
         let what = format!("{what}{partner}; record the trace to its end, or cut it with a window");
         self.wrong(proc, proc.rank, op.record, what)
     }
 
     fn wrong(&self, proc: &Proc, rank: u32, record: u32, what: String) -> Error {
-        Error::trace(&self.jobs[proc.job as usize].job.file, Some(rank), Some(record.into()), what)
+        let job = &self.jobs[proc.job as usize].job;
+        Error::trace(&job.file, Some(rank), Some(job.place(record)), what)
     }
 }
 

@@ -92,21 +92,10 @@ fn forging() -> [Finding; 2] {
 
 /// Table 1 for the paper's 16 nodes.
 fn enforcement() -> Table {
-    let fabric = Enforcement {
-        nodes: 16,
-        switches: 16,
-        ports: 5,
-        partitions: 4,
-        invalid_keys: 100,
-        key_bytes: 2,
-        hops: 11.0 / 3.0,
-        attack: 1.0 / 16.0,
-        lookup_ns: 5.0,
-    };
     let title = "Table 1 for 16 nodes, 16 switches of 5 ports, 4 partitions, 100 invalid keys, one attacker in 16; \
                  Fig. 8 has the look-ups measured";
     let mut table = Table::new(title, &["scheme", "tables of a switch", "of all", "look-up for each packet"]);
-    for row in tables::enforcement(&fabric) {
+    for row in tables::enforcement(&Enforcement::OF_16_NODES) {
         let (switch, total, lookup) = (row.switch_bytes, row.total_bytes, row.lookup_ns);
         table.row([row.scheme.into(), format!("{switch} B"), format!("{total} B"), format!("{lookup:.2} ns")]);
     }

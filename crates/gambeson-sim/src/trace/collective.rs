@@ -116,7 +116,7 @@ pub fn expand(job: &Job, algorithms: &Algorithms) -> Result<Job, Error> {
         }
         if let Some(record) = steps.too_long {
             let what = "a message of this collective would be longer than 4 GiB; choose another algorithm for it";
-            return Err(Error::trace(&job.file, Some(rank as u32), Some(record.into()), what));
+            return Err(Error::trace(&job.file, Some(rank as u32), Some(job.place(record)), what));
         }
         ranks.push(steps.ops);
     }
@@ -126,6 +126,7 @@ pub fn expand(job: &Job, algorithms: &Algorithms) -> Result<Job, Error> {
         ranks,
         communicators: job.communicators.clone(),
         counts: Vec::new(),
+        text: job.text,
     })
 }
 

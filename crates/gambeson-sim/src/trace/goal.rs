@@ -20,6 +20,7 @@ use std::path::Path;
 use super::program::{Program, Rank};
 use super::{ANY_SOURCE, ANY_TAG, Call, Context, Job};
 use crate::Error;
+use crate::error::Place;
 use crate::time::{NS, Time};
 
 const RANKS_MAX: u32 = 1 << 20;
@@ -115,13 +116,13 @@ impl Parser<'_> {
     fn line(&mut self, words: &[String], line: u32, name: &str) -> Result<(), Error> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let rank = self.rank.as_ref().map(|(rank, _)| *rank);
-        let wrong = |what: String| Error::trace(self.file, rank, Some(line.into()), what);
+        let wrong = |what: String| Error::trace(self.file, rank, Some(Place::Line(line)), what);
         match (words.as_slice(), &mut self.rank) {
             ([], _) => {}
             (["num_ranks", count], None) if self.program.is_none() => {
                 let ranks = count.parse().ok().filter(|ranks| (1..=RANKS_MAX).contains(ranks));
                 self.ranks = ranks.ok_or_else(|| wrong(format!("num_ranks is {count}; give 1 to {RANKS_MAX}")))?;
-                self.program = Some(Program::new(name, self.file, self.ranks));
+                self.program = Some(Program::new(name, self.file, self.ranks).of_lines());
                 self.seen = vec![false; self.ranks as usize];
             }
             (["rank", number, "{"], None) => {
@@ -317,31 +318,26 @@ mod tests {
     #[test]
     fn says_what_is_wrong_and_where() {
         let cases = [
-            ("rank 0 {", "line", "rank 0 is not below num_ranks"),
+            ("rank 0 {", "line 1", "rank 0 is not below num_ranks"),
             ("num_ranks 0", "", "num_ranks is 0"),
-            ("num_ranks 1\nrank 0 {\nl1: dance", "record 3", "\"dance\" is neither calc"),
-            (
-                "num_ranks 1\nrank 0 {\nl1: send 1b to 1",
-                "rank 0, record 3",
-                "rank 1 is not below num_ranks, which is 1",
-            ),
-            ("num_ranks 1\nrank 0 {\nl1: calc 1 cpu", "record 3", "\"cpu\" is none of tag, cpu and nic"),
-            ("num_ranks 1\nrank 0 {\nl1 requires l2", "record 3", "label l1 names no operation"),
-            ("num_ranks 1\nrank 0 {\nl1: calc 1\nl1: calc 1", "record 4", "names two operations"),
+            ("num_ranks 1\nrank 0 {\nl1: dance", "line 3", "\"dance\" is neither calc"),
+            ("num_ranks 1\nrank 0 {\nl1: send 1b to 1", "rank 0, line 3", "rank 1 is not below num_ranks, which is 1"),
+            ("num_ranks 1\nrank 0 {\nl1: calc 1 cpu", "line 3", "\"cpu\" is none of tag, cpu and nic"),
+            ("num_ranks 1\nrank 0 {\nl1 requires l2", "line 3", "label l1 names no operation"),
+            ("num_ranks 1\nrank 0 {\nl1: calc 1\nl1: calc 1", "line 4", "names two operations"),
             ("num_ranks 1\nrank 0 {\nl1: calc 1", "rank 0", "lack the closing brace"),
-            ("num_ranks 1\nrank 0 {\n}\nrank 0 {\n}", "record 4", "a second time"),
+            ("num_ranks 1\nrank 0 {\n}\nrank 0 {\n}", "line 4", "a second time"),
             (
                 "num_ranks 1\nrank 0 {\nl1: calc 1\nl2: calc 1\nl1 requires l2\nl2 requires l1\n}",
-                "3",
+                "line 3",
                 "break the circle",
             ),
-            ("num_ranks 1\ncalc 1", "record 2", "belongs into a rank"),
+            ("num_ranks 1\ncalc 1", "line 2", "belongs into a rank"),
             ("", "", "no num_ranks"),
         ];
         for (text, place, what) in cases {
             let error = parse(text, "x.goal").unwrap_err().to_string();
-            let placed = error.contains(place) || place == "line";
-            assert!(error.starts_with("x.goal") && placed && error.contains(what), "{text:?}: {error}");
+            assert!(error.starts_with("x.goal") && error.contains(place) && error.contains(what), "{text:?}: {error}");
         }
     }
 }

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Error;
+use crate::error::Place;
 use crate::time::Time;
 
 /// The source of a receive that takes any (`MPI_ANY_SOURCE`).
@@ -37,6 +38,8 @@ pub struct Job {
     pub communicators: Vec<Arc<[u32]>>,
     /// The counts of vector collectives, which name their first entry.
     pub counts: Vec<u32>,
+    /// Whether it came from a text, so that the records of its operations are lines of that.
+    pub text: bool,
 }
 
 /// A stretch of computation and the call that ends it: 32 bytes.
@@ -192,6 +195,12 @@ pub struct Totals {
 }
 
 impl Job {
+    /// Where an operation with this record stands, for messages.
+    #[must_use]
+    pub fn place(&self, record: u32) -> Place {
+        if self.text { Place::Line(record) } else { Place::Record(record) }
+    }
+
     /// Counts what the ranks call.
     #[must_use]
     pub fn totals(&self) -> Totals {

@@ -34,6 +34,7 @@ impl Program {
             ranks: vec![Vec::new(); ranks as usize],
             communicators: vec![world.clone()],
             counts: Vec::new(),
+            text: false,
         };
         Self { job, by_members: HashMap::from([((world, 0), 0)]) }
     }
@@ -54,6 +55,12 @@ impl Program {
         self.job.communicators.push(members.clone());
         self.by_members.insert((members.clone(), nth), number as u16);
         Ok(number as u16)
+    }
+
+    /// Says that what it is put together from is a text, and its records are lines.
+    pub(crate) fn of_lines(mut self) -> Self {
+        self.job.text = true;
+        self
     }
 
     pub(crate) fn rank(&mut self, rank: u32) -> Rank<'_> {
@@ -105,6 +112,6 @@ impl Rank<'_> {
     }
 
     pub(crate) fn wrong(&self, record: u32, what: impl Into<String>) -> Error {
-        Error::trace(&self.job.file, Some(self.rank), Some(record.into()), what)
+        Error::trace(&self.job.file, Some(self.rank), Some(self.job.place(record)), what)
     }
 }

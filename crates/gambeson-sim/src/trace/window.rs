@@ -79,7 +79,7 @@ pub fn cut(job: &Job, window: Window) -> Result<Cut, Error> {
     for (rank, (ops, range)) in job.ranks.iter().zip(&ranges).enumerate() {
         messages.count(rank as u32, ops, range).map_err(|index| {
             let what = "a window cannot tell which message a receive of any source or tag gets; use the whole trace";
-            Error::trace(&job.file, Some(rank as u32), Some(ops[index].record.into()), what)
+            Error::trace(&job.file, Some(rank as u32), Some(job.place(ops[index].record)), what)
         })?;
     }
     let mut crossing = 0;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::communicators::Known;
 use super::{Bytes, MAGIC};
 use crate::Error;
+use crate::error::Place;
 use crate::time::{NS, S, Time};
 use crate::trace::program::Rank;
 use crate::trace::{ANY_SOURCE, ANY_TAG, Call, Collective, Context};
@@ -90,7 +91,7 @@ impl Calls {
             match decoder.call() {
                 Ok(true) => decoder.record += 1,
                 Ok(false) => return Ok(decoder.calls),
-                Err(what) => return Err(Error::trace(file, Some(rank), Some(decoder.record.into()), what)),
+                Err(what) => return Err(Error::trace(file, Some(rank), Some(Place::Record(decoder.record)), what)),
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::calls::{Calls, Creation};
 use crate::Error;
+use crate::error::Place;
 use crate::trace::program::Program;
 
 /// The numbers that DUMPI gives the communicators every rank begins with, and to none.
@@ -81,7 +82,7 @@ pub(super) fn resolve(program: &mut Program, ranks: &[Calls], file: &str) -> Res
                 "communicator {} is made of {}, whose other members do not make one with it; record the trace whole",
                 creation.new, creation.old
             );
-            Err(Error::trace(file, Some(rank as u32), Some(creation.record.into()), what))
+            Err(Error::trace(file, Some(rank as u32), Some(Place::Record(creation.record)), what))
         }
     }
 }
