@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
@@ -170,6 +171,11 @@ def test_advice_without_a_machine(sim: Sim) -> None:
             69,
             "no.goal cannot be read",
         ),
+        (["run", "small.toml", "--set", "traffic.0.class=1"], 65, "small.toml: traffic traffic: class 1 of 1 classes"),
+        (["run", "small.toml", "--set", "routing=adaptive", "--set", "fabric.adaptive_lanes=0"], 65, "can deadlock"),
+        (["run", "small.toml", "--set", "marking_bits=1"], 65, "small.toml: marks of this topology take 2 bits"),
+        (["run", "apart.toml"], 65, "apart.txt:2: the network is not connected"),
+        (["run", "unmatched.toml"], 65, "unmatched.goal, rank 1, line 6: this receive from rank 0 (tag 6"),
         (["advise", "no.goal"], 69, "no.goal cannot be read"),
         (["advise", "small.toml"], 65, "small.toml"),
         (["advise", "neighbours.goal", "--target", "101"], 64, "up to 100"),
@@ -177,8 +183,35 @@ def test_advice_without_a_machine(sim: Sim) -> None:
     ],
 )
 def test_mistakes_are_explained(sim: Sim, arguments: list[str], status: int, sentence: str) -> None:
+    (sim.room / "apart.toml").write_text('topology = { kind = "file", path = "apart.txt" }\n[[traffic]]\nload = 0.2\n')
+    (sim.room / "apart.txt").write_text("n0 a\nn1 b\n")
+    (sim.room / "unmatched.toml").write_text(SMALL.split("[[")[0] + '[replay]\ntraces = ["unmatched.goal"]\n')
+    goal = "num_ranks 2\nrank 0 {\nsend 10b to 1 tag 5\n}\nrank 1 {\nrecv 10b from 0 tag 6\n}\n"
+    (sim.room / "unmatched.goal").write_text(goal)
     done = sim.call(*arguments)
     assert (done.returncode, sentence in done.stderr) == (status, True), done.stderr
+
+
+def test_files_are_looked_for_beside_the_experiment(sim: Sim) -> None:
+    (sim.room / "elsewhere").mkdir()
+    moved = Sim(sim.gambeson, sim.room / "elsewhere")
+    assert "neighbours" in moved.run("run", "../key-cache.toml")
+    # But what the command line names, as the shell completes it.
+    done = moved.call("run", "../key-cache.toml", "--set", "replay.traces=['neighbours.goal']")
+    assert done.stderr.startswith("gambeson: neighbours.goal cannot be read")
+    (sim.room / "neighbours.goal").unlink()
+    assert "../neighbours.goal cannot be read" in moved.call("run", "../key-cache.toml").stderr
+
+
+@pytest.mark.parametrize("arguments", [["run", "small.toml", "--json", "outcome.json"], ["reproduce", "iba-tables"]])
+def test_a_reader_that_leaves_is_no_crash(sim: Sim, arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [str(sim.gambeson), "sim", *arguments]
+    done = subprocess.run(command, cwd=sim.room, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+    assert "--json" not in arguments or (sim.room / "outcome.json").exists()
 
 
 def test_the_help_teaches(sim: Sim) -> None:

@@ -12,6 +12,7 @@ use crate::filter::FilterConfig;
 use crate::process::{Config as ProcessConfig, Placement};
 use crate::routing::Routing;
 use crate::security::{SecurityConfig, UnitStats};
+use crate::source::Source;
 use crate::statistics::Summary;
 use crate::time::{self, MS, Time, US};
 use crate::topology::{Topology, TopologyConfig};
@@ -60,6 +61,9 @@ pub struct Experiment {
     /// Traces to replay, in place of synthetic sources.
     #[serde(default)]
     pub replay: Option<ReplayConfig>,
+    /// The file it was read from.
+    #[serde(skip)]
+    pub source: Source,
 }
 
 fn unnamed() -> String {
@@ -174,28 +178,28 @@ pub struct JobOutcome {
 }
 
 impl Experiment {
-    /// Reads an experiment.
+    /// Reads an experiment. Files that it names are looked for beside it.
     ///
     /// # Errors
     /// A sentence with the file and the line.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|cause| Error::File { file: path.into(), cause })?;
-        Self::parse(&text, Some(path))
+        Self::read_with(path, &[])
     }
 
     /// Reads an experiment and gives some of its keys other values: `traffic.0.load=0.5`. A value is TOML, or else a
-    /// string.
+    /// string. Files that the changes name are looked for in the current directory.
     ///
     /// # Errors
     /// A sentence with the file, and the line where nothing was changed.
     pub fn read_with(path: &Path, changes: &[String]) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|cause| Error::File { file: path.into(), cause })?;
         let whole = Self::parse(&text, Some(path));
-        if changes.is_empty() {
+        if changes.is_empty() && whole.is_err() {
             return whole;
         }
         // What the file says must make a table, complete or not.
         let mut table: toml::Value = toml::from_str(&text).or_else(|_| whole.map(|_| toml::Value::Boolean(false)))?;
+        beside(&mut table, path);
         for change in changes {
             let Some((key, value)) = change.split_once('=') else {
                 return Err(Error::config(format!("{change} is no change; write KEY=VALUE, as in fabric.rate=4x-ndr")));
@@ -206,10 +210,12 @@ impl Experiment {
             set(&mut table, key.trim(), value)?;
         }
         let changed = toml::to_string(&table).map_err(|error| Error::config(error.to_string()))?;
-        Self::parse(&changed, None).map_err(|error| {
+        let experiment = Self::parse(&changed, None).map_err(|error| {
             let what = format!("with {}: {error}", changes.join(", "));
-            Error::Config { file: Some(path.into()), line: None, what }
-        })
+            Error::Config { file: Some(path.into()), line: None, key: None, what }
+        })?;
+        let keys = changes.iter().filter_map(|change| Some(change.split_once('=')?.0.trim().to_owned()));
+        Ok(Self { source: Source::new(path, text, keys.collect()), ..experiment })
     }
 
     /// Reads an experiment's text; the path is for messages.
@@ -217,11 +223,14 @@ impl Experiment {
     /// # Errors
     /// A sentence with the file and the line.
     pub fn parse(text: &str, path: Option<&Path>) -> Result<Self, Error> {
-        toml::from_str(text).map_err(|error| Error::Config {
+        let parsed: Self = toml::from_str(text).map_err(|error| Error::Config {
             file: path.map(Into::into),
             line: error.span().map(|span| text[..span.start].matches('\n').count() + 1),
-            what: error.message().trim_end().replace('\n', "; "),
-        })
+            key: None,
+            what: in_words(error.message()),
+        })?;
+        let source = path.map(|path| Source::new(path, text.to_owned(), Vec::new())).unwrap_or_default();
+        Ok(Self { source, ..parsed })
     }
 
     /// Carries it out.
@@ -229,21 +238,30 @@ impl Experiment {
     /// # Errors
     /// A sentence, when its parts do not fit together or its network comes to a standstill.
     pub fn run(&self) -> Result<Outcome, Error> {
-        self.measure.validate()?;
+        self.carry_out().map_err(|error| self.source.locate(error))
+    }
+
+    fn carry_out(&self) -> Result<Outcome, Error> {
+        self.measure.validate().map_err(Error::about("measure"))?;
         let longest = match &self.replay {
             Some(replay) => replay.packets.packet_bytes,
             None => self.traffic.iter().map(|source| source.bytes).max().unwrap_or(0),
         };
-        let topology = Topology::new(&self.topology)?;
+        let topology = Topology::new(&self.topology).map_err(Error::about("topology"))?;
         let mut fabric =
             Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest.into())?;
         if let Some(bits) = self.marking_bits {
-            fabric.mark_packets(bits)?;
+            fabric.mark_packets(bits).map_err(Error::about("marking_bits"))?;
         }
         match (&self.replay, self.traffic.is_empty()) {
-            (Some(_), false) => Err(Error::config("both traffic and a replay; take one of them out")),
+            (Some(_), false) => {
+                Err(Error::about("replay")(Error::config("both traffic and a replay; take one of them out")))
+            }
+            (Some(replay), true) if replay.traces.is_empty() => {
+                Err(Error::about("replay")(Error::config("replay.traces names no trace; name at least one")))
+            }
             (None, true) => Err(Error::config("no traffic; add a [[traffic]] or a [replay] with traces")),
-            (Some(replay), true) => self.replay(replay, &mut fabric),
+            (Some(replay), true) => self.replay(replay, &mut fabric).map_err(Error::about("replay")),
             (None, false) => self.synthetic(&mut fabric),
         }
     }
@@ -303,10 +321,13 @@ impl Experiment {
     /// As [`Experiment::run`].
     pub fn run_jobs(&self, jobs: &[Arc<Job>]) -> Result<Outcome, Error> {
         let Some(config) = &self.replay else { return Err(Error::config("jobs without a [replay] to say how")) };
-        let topology = Topology::new(&self.topology)?;
-        let longest = config.packets.packet_bytes.into();
-        let mut fabric = Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest)?;
-        self.replay_jobs(config, jobs, &mut fabric)
+        let run = || {
+            let topology = Topology::new(&self.topology).map_err(Error::about("topology"))?;
+            let longest = config.packets.packet_bytes.into();
+            let mut fabric = Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest)?;
+            self.replay_jobs(config, jobs, &mut fabric).map_err(Error::about("replay"))
+        };
+        run().map_err(|error| self.source.locate(error))
     }
 
     pub(crate) fn replay_jobs(
@@ -370,6 +391,30 @@ impl Experiment {
             seconds: began.elapsed().as_secs_f64(),
         }
     }
+}
+
+/// What the reader of TOML says, with what the names of types mean.
+fn in_words(message: &str) -> String {
+    let message = message.trim_end().replace('\n', "; ");
+    let most =
+        [("u8", u64::from(u8::MAX)), ("u16", u16::MAX.into()), ("u32", u32::MAX.into()), ("u64", i64::MAX as u64)];
+    most.iter().fold(message, |message, (name, most)| {
+        message.replace(&format!("expected {name}"), &format!("expected a whole number from 0 to {most}"))
+    })
+}
+
+/// The files that an experiment names are beside its own.
+fn beside(table: &mut toml::Value, path: &Path) {
+    let Some(folder) = path.parent() else { return };
+    let resolve = |file: &mut toml::Value| {
+        if let toml::Value::String(file) = file {
+            *file = folder.join(&*file).display().to_string();
+        }
+    };
+    if let Some(toml::Value::Array(traces)) = table.get_mut("replay").and_then(|replay| replay.get_mut("traces")) {
+        traces.iter_mut().for_each(resolve);
+    }
+    table.get_mut("topology").and_then(|topology| topology.get_mut("path")).map(resolve);
 }
 
 /// Gives a key another value; numbers in it count the entries of a list.
@@ -447,8 +492,21 @@ mod tests {
         };
         assert!(error("seed = 1\ntopology = 3\n").starts_with("x.toml:2: "));
         assert!(error(&format!("{SMALL}[[traffic]]\nlod = 1\n")).starts_with("x.toml:4: unknown field `lod`"));
-        assert!(error(SMALL).contains("no traffic"));
-        assert!(error(&format!("{SMALL}[[traffic]]\nload = 1.5\n")).contains("load of 1.5"));
+        assert!(error(SMALL).starts_with("x.toml: no traffic"));
+        assert!(error(&format!("{SMALL}[[traffic]]\nbytes = 70000\n")).contains("a whole number from 0 to 65535"));
+        // What only shows when it is carried out.
+        for (text, said) in [
+            ("[[traffic]]\nload = 0.2\n[[traffic]]\nload = 1.5\n", "x.toml:6: traffic traffic: a load of 1.5"),
+            ("[[traffic]]\nclass = 1\n", "x.toml:4: traffic traffic: class 1 of 1 classes"),
+            ("security = { cache = { entries = 0 } }\n[[traffic]]\n", "x.toml:3: the session-key cache has no entry"),
+            ("marking_bits = 4\n[[traffic]]\n", "x.toml:3: marks of this topology take 6 bits and the field has 4"),
+            ("routing = 'adaptive'\n[fabric]\nrate = 1\nadaptive_lanes = 0\n[[traffic]]\n", "x.toml:6: adaptive"),
+            ("partitions = 9\n[[traffic]]\n", "x.toml:3: 9 partitions of 16 nodes"),
+            ("[replay]\ncopies = 2\ntraces = []\n", "x.toml:5: replay.traces names no trace"),
+        ] {
+            let sentence = error(&format!("{SMALL}{text}"));
+            assert!(sentence.starts_with(said), "{said}: {sentence}");
+        }
         assert!(error(&format!("{SMALL}[replay]\ntraces = ['/nowhere']\n")).contains("/nowhere cannot be read"));
     }
 

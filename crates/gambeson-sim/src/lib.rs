@@ -15,6 +15,7 @@ pub mod process;
 pub mod reproduce;
 pub mod routing;
 pub mod security;
+pub mod source;
 pub mod statistics;
 pub mod time;
 pub mod topology;

@@ -23,6 +23,8 @@ pub(crate) enum Status {
     NotPermitted = 77,
     /// The policy cannot be understood.
     Policy = 78,
+    /// Who read the output went away, as a shell shows SIGPIPE.
+    ReaderLeft = 141,
 }
 
 /// The table `--help` ends with.
@@ -36,7 +38,8 @@ Exit status:
   71          the operating system refused something
   75          not everything could be heard (audit)
   77          this user may not listen on the network interfaces (audit)
-  78          the policy cannot be understood";
+  78          the policy cannot be understood
+  141         who read the output went away";
 
 impl From<Status> for ExitCode {
     fn from(status: Status) -> Self {

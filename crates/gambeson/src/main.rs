@@ -25,6 +25,7 @@ mod sweep;
 
 use std::env;
 use std::ffi::OsString;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -35,6 +36,27 @@ use cli::Cli;
 use failure::Status;
 
 fn main() -> ExitCode {
+    let complain = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !reader_left(info.payload_as_str()) {
+            complain(info);
+        }
+    }));
+    panic::catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|payload| {
+        if reader_left(payload.downcast_ref::<String>().map(String::as_str)) {
+            return Status::ReaderLeft.into();
+        }
+        panic::resume_unwind(payload)
+    })
+}
+
+/// Whether a panic says that nobody reads what is printed any more, as behind `| head`. Then the command ends quietly, and
+/// takes down what it has set up on the way; the signal would have ended it before that.
+fn reader_left(panic: Option<&str>) -> bool {
+    panic.is_some_and(|what| what.starts_with("failed printing to std") && what.contains("Broken pipe"))
+}
+
+fn command() -> ExitCode {
     let outcome = match as_agent() {
         Some(arguments) => commands::agent::execute(&arguments),
         None => match Cli::try_parse() {

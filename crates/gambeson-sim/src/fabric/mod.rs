@@ -113,24 +113,24 @@ impl Fabric {
         filter: &FilterConfig,
         longest: u32,
     ) -> Result<Self, Error> {
-        config.validate(longest)?;
-        security.validate().map_err(Error::config)?;
-        filter.validate().map_err(Error::config)?;
-        routing::suits(&topology, routing)?;
+        config.validate(longest).map_err(Error::about("fabric"))?;
+        security.validate().map_err(Error::config).map_err(Error::about("security"))?;
+        filter.validate().map_err(Error::config).map_err(Error::about("filter"))?;
+        routing::suits(&topology, routing).map_err(Error::about("routing"))?;
         let escape_lanes = routing::lanes(&topology);
         let adaptive = if routing == Routing::Adaptive { config.adaptive_lanes } else { 0 };
         if routing == Routing::Adaptive && adaptive == 0 {
-            return Err(Error::config(
-                "adaptive routing needs lanes of its own; set fabric.adaptive_lanes to 1 or more",
-            ));
+            let what = "adaptive routing without lanes of its own can deadlock; set fabric.adaptive_lanes to 1 or more";
+            return Err(Error::about("fabric")(Error::config(what)));
         }
         let lanes_a_class = escape_lanes.saturating_add(adaptive);
         let lanes = lanes_a_class.checked_mul(config.classes).filter(|&lanes| lanes <= config::LANES_MAX);
         let Some(lanes) = lanes else {
             let (classes, most) = (config.classes, config::LANES_MAX);
-            return Err(Error::config(format!(
+            let what = format!(
                 "{classes} classes with {lanes_a_class} lanes each are more than the {most} data lanes of InfiniBand; use fewer"
-            )));
+            );
+            return Err(Error::about("fabric")(Error::config(what)));
         };
         let count = topology.ports() as usize;
         let lanes_a_port = usize::from(lanes);
@@ -188,6 +188,12 @@ impl Fabric {
             None => Some(packet.claimed),
             Some(marker) => marker.source(packet.mark, self.topology.switch_of(packet.to)),
         }
+    }
+
+    /// Classes of traffic that have lanes.
+    #[must_use]
+    pub fn classes(&self) -> u8 {
+        self.config.classes
     }
 
     /// The network.

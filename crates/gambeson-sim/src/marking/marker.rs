@@ -26,6 +26,9 @@ impl Marker {
     /// # Errors
     /// A sentence when the field is too small for the network, or nobody knows marks for it.
     pub fn new(topology: &Topology, field_bits: u32) -> Result<Self, Error> {
+        if field_bits > u64::BITS {
+            return Err(Error::config(format!("a field of {field_bits} bits; give 1 to 64, the papers' has 38")));
+        }
         let kind = match &topology.shape {
             topology::Shape::Grid(grid) => {
                 let host_bits = index_bits(grid.hosts);

@@ -31,6 +31,7 @@ pub(super) fn preset() -> Experiment {
         measure: Measure { warmup_us: 2_000.0, for_us: 10_000.0, interval_us: None },
         traffic: vec![SourceConfig { load: LOAD, ..SourceConfig::default() }],
         replay: None,
+        source: Default::default(),
     }
 }
 

@@ -43,8 +43,10 @@ pub(super) fn read(path: &str) -> Result<Topology, Error> {
 }
 
 fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
-    let wrong = |line: usize, what: String| Error::Config { file: Some(path.into()), line: Some(line), what };
-    let mut switches: HashMap<&str, u32> = HashMap::new();
+    let wrong =
+        |line: usize, what: String| Error::Config { file: Some(path.into()), line: Some(line), key: None, what };
+    // Number, and the line that names it first.
+    let mut switches: HashMap<&str, (u32, usize)> = HashMap::new();
     let mut nodes: HashMap<u32, (u32, usize)> = HashMap::new();
     let mut radix: Vec<u32> = Vec::new();
     let mut links: Vec<(u32, u32)> = Vec::new();
@@ -60,7 +62,7 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
         };
         let mut switch = |name| {
             let next = radix.len() as u32;
-            let index = *switches.entry(name).or_insert(next);
+            let index = switches.entry(name).or_insert((next, number)).0;
             if index == next {
                 radix.push(0);
             }
@@ -87,7 +89,7 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
             }
         }
     }
-    let whole = |what: String| Error::Config { file: Some(path.into()), line: None, what };
+    let whole = |what: String| Error::Config { file: Some(path.into()), line: None, key: None, what };
     let count = nodes.len() as u32;
     if count < 2 {
         return Err(whole("fewer than two nodes; a line for a node reads: n0 switch".into()));
@@ -113,13 +115,17 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
         let (a, b) = (port(&topology, a), port(&topology, b));
         topology.join(a, b);
     }
-    let name = |index: u32| switches.iter().find(|&(_, &known)| known == index).map_or("?", |(&name, _)| name);
+    let named = |index: u32| {
+        let found = switches.iter().find(|(_, (known, _))| *known == index);
+        found.map(|(&name, &(_, line))| (name, line)).expect("every switch has a name")
+    };
     let level = levels(&topology);
     if let Some(lost) = level.iter().position(|&level| level == u32::MAX) {
-        let (lost, root) = (name(lost as u32), name(0));
-        return Err(whole(format!(
-            "the network is not connected: no way leads from {root} to {lost}; add the missing link"
-        )));
+        let ((lost, line), (root, _)) = (named(lost as u32), named(0));
+        return Err(wrong(
+            line,
+            format!("the network is not connected: no way leads from {root} to {lost}; add the missing link"),
+        ));
     }
     let ways = ways(&topology, &level);
     topology.shape = Shape::Listed(ways);
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_file_is_said_with_its_line() {
-        assert!(error("n0 a\nn1 b\n").contains("not connected: no way leads from a to b"));
+        assert!(error("n0 a\nn1 b\n").starts_with("net.txt:2: the network is not connected: no way leads from a to b"));
         assert!(error("n0 a\n\nn1\n").starts_with("net.txt:3: a link has two ends"));
         assert!(error("n0 a\nn0 a\n").contains("line 1 already"));
         assert!(error("n0 n1\n").contains("both nodes"));

@@ -89,7 +89,7 @@ pub enum Pattern {
 }
 
 impl SourceConfig {
-    pub(super) fn validate(&self, nodes: u32) -> Result<(), Error> {
+    pub(super) fn validate(&self, nodes: u32, classes: u8) -> Result<(), Error> {
         let name = &self.name;
         if !(self.load > 0.0 && self.load <= 1.0) {
             let load = self.load;
@@ -97,6 +97,15 @@ impl SourceConfig {
         }
         if self.bytes == 0 {
             return Err(Error::config(format!("traffic {name}: packets of 0 bytes; the headers alone take 26")));
+        }
+        if self.class >= classes {
+            let class = self.class;
+            return Err(Error::config(format!(
+                "traffic {name}: class {class} of {classes} classes, which count from 0; raise fabric.classes"
+            )));
+        }
+        if !(self.from_us >= 0.0 && self.until_us.is_none_or(|us| us >= self.from_us)) {
+            return Err(Error::config(format!("traffic {name}: from_us is 0 or more, and until_us not before it")));
         }
         if self.forged_keys > 0x7fff {
             return Err(Error::config(format!("traffic {name}: {} forged keys; there are 32767", self.forged_keys)));

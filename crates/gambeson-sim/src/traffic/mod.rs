@@ -105,10 +105,11 @@ impl Synthetic {
         let nodes = fabric.topology().nodes;
         if plan.partitions == 0 || plan.partitions > nodes / 2 {
             let most = nodes / 2;
-            return Err(Error::config(format!(
+            let what = format!(
                 "{} partitions of {nodes} nodes; with 1 to {most} everybody has somebody to talk to",
                 plan.partitions
-            )));
+            );
+            return Err(Error::about("partitions")(Error::config(what)));
         }
         let mut this = Self {
             configs: plan.sources.to_vec(),
@@ -130,7 +131,7 @@ impl Synthetic {
         let mut seeds = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
         let mut hostile = vec![false; nodes as usize];
         for (flow, config) in plan.sources.iter().enumerate() {
-            config.validate(nodes)?;
+            config.validate(nodes, fabric.classes()).map_err(Error::about(&format!("traffic.{flow}")))?;
             let bins = plan.interval.map_or(0, |interval| (plan.window.until - plan.window.from).div_ceil(interval));
             this.flows.push(Flow { series: vec![(0.0, 0); bins as usize], ..Flow::default() });
             this.spacing.push(fabric.serialisation(config.bytes.into()) as f64 / config.load);

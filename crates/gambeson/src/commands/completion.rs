@@ -1,6 +1,5 @@
 //! `gambeson completion SHELL`: the completion script of a shell.
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory};
@@ -17,6 +16,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "gambeson", &mut io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "gambeson", &mut script);
+    print!("{}", String::from_utf8_lossy(&script));
     Ok(ExitCode::SUCCESS)
 }

@@ -97,11 +97,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let advice = advise(arguments, machine, &jobs, &progress);
     progress.finish_and_clear();
     let advice = advice.map_err(failure)?;
-    print!("{}", text(&advice));
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(&advice).expect("advice is plain data");
         write(path, json + "\n")?;
     }
+    print!("{}", text(&advice));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -60,7 +60,6 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sections = reproduce(&arguments.name, &setting);
     bar.0.finish_and_clear();
     let sections = sections.map_err(failure)?;
-    print!("{}", text(&sections));
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(&sections).expect("findings are plain data");
         write(path, json + "\n")?;
@@ -71,6 +70,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let command = format!("gambeson sim reproduce {}{traces}{full} --page FILE", arguments.name);
         write(path, page(&sections, &command))?;
     }
+    print!("{}", text(&sections));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -53,11 +53,11 @@ Latency is from the sender's adapter to the packet opened in the receiver's. Exa
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let experiment = Experiment::read_with(&arguments.experiment, &arguments.set).map_err(failure)?;
     let outcome = experiment.run().map_err(failure)?;
-    print!("{}", text(&outcome));
     if let Some(path) = &arguments.json {
         let json = serde_json::to_string_pretty(&outcome).expect("an outcome is plain data");
         write(path, json + "\n")?;
     }
+    print!("{}", text(&outcome));
     Ok(ExitCode::SUCCESS)
 }
 
