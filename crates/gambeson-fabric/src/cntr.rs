@@ -13,6 +13,8 @@ use crate::unsupported::unsupported;
 pub(crate) struct Counter {
     value: u64,
     errors: u64,
+    /// Reads in which nothing moved, since the last in which something did.
+    idle_reads: u32,
     /// Endpoints that are bound to it.
     endpoints: Vec<usize>,
 }
@@ -36,11 +38,14 @@ impl Counter {
 impl State {
     /// Drives the endpoints of a counter.
     fn advance(&mut self, counter: usize) -> &mut Counter {
+        let mut moved = false;
         for at in 0.. {
             let Some(&endpoint) = self.counters[counter].endpoints.get(at) else { break };
-            self.pump(endpoint);
+            moved |= self.pump(endpoint);
         }
-        &mut self.counters[counter]
+        let counter = &mut self.counters[counter];
+        counter.idle_reads = if moved { 0 } else { counter.idle_reads.wrapping_add(1) };
+        counter
     }
 }
 
@@ -90,9 +95,21 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
     }
 }
 
+/// MPICH reads a counter a thousand times before it waits or yields. What it reads for may be for a rank to do that has
+/// no processor, and gets this one.
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: a counter of ours.
-    unsafe { enter(cntr, |state, index| Ok(state.advance(index).value)) }.unwrap_or(0)
+    let read = unsafe {
+        enter(cntr, |state, index| {
+            let counter = state.advance(index);
+            Ok((counter.value, counter.idle_reads))
+        })
+    };
+    let (value, idle_reads) = read.unwrap_or_default();
+    if idle_reads > 0 && idle_reads.is_multiple_of(READS_PER_YIELD) {
+        std::thread::yield_now();
+    }
+    value
 }
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
@@ -155,6 +172,9 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
         }
     }
 }
+
+/// Idle reads of a counter between two offers of the processor.
+const READS_PER_YIELD: u32 = 16;
 
 static FID_OPS: sys::fi_ops = sys::fi_ops {
     size: size_of::<sys::fi_ops>(),
