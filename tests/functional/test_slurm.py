@@ -56,10 +56,10 @@ def refused(job: Job, *parts: str) -> None:
         assert part in job.stderr, f"no {part!r} in\n{job.describe()}"
 
 
-def sealed(cluster: Slurm, gambeson: Path, mpi: Mpi, program: Sequence[str]) -> Job:
+def sealed(cluster: Slurm, gambeson: Path, mpi: Mpi, program: Sequence[str], *options: str) -> Job:
     """Two ranks run, and each says that it sealed what it sent."""
     report = cluster.folder / "report.json"
-    command = [*srun(cluster, mpi), *program]
+    command = [*srun(cluster, mpi, *options), *program]
     job = run(cluster, gambeson, command, "--stats", f"--json={report}", env=mpi.common)
     assert job.status == 0, job.describe()
     ranks = json.loads(report.read_text())["ranks"]
@@ -135,14 +135,16 @@ def test_batch_script(cluster: Slurm, gambeson: Path, mpi: Mpi, tmp_path: Path) 
 
 
 @pytest.mark.mpis("mpich")
-def test_ranks_that_find_nothing_of_gambeson(cluster: Slurm, gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
-    """A site's prolog of tasks may take variables away, and then no rank can say so."""
+def test_a_prolog_that_takes_variables_away(cluster: Slurm, gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
+    """A site's prolog of tasks may take variables away, and no rank could say so: they come by the command line."""
     prolog = tmp_path / "prolog"
     names = ("LD_PRELOAD", "GAMBESON_JOB", "FI_PROVIDER", "FI_PROVIDER_PATH")
     prolog.write_text("#!/bin/sh\n" + "".join(f"echo unset {name}\n" for name in names))
     prolog.chmod(0o755)
-    job = run(cluster, gambeson, [*srun(cluster, mpi, f"--task-prolog={prolog}"), mpi.python, "-c", SUM])
-    refused(job, "nothing that srun started came to MPI with Gambeson in front of it")
+    # A library that a prolog brings stays.
+    prolog.write_text(prolog.read_text() + "echo export LD_PRELOAD=/nonexistent/site.so\n")
+    job = sealed(cluster, gambeson, mpi, [mpi.python, "-c", SUM], f"--task-prolog={prolog}")
+    assert job.stdout.count("sum 3") == 2 and "site.so" in job.stderr, job.describe()
 
 
 def test_hosts_that_nobody_knows_before(cluster: Slurm, gambeson: Path) -> None:
@@ -166,16 +168,38 @@ def test_allocations(cluster: Slurm, gambeson: Path, mpi: Mpi) -> None:
     # The allocation is held to this host, and what runs there says why it is refused.
     for prefix in (["salloc", "-Q", "-N1", "-w", own], ["salloc", "-Q", "-N2"]):
         job = run(cluster, gambeson, ["srun", "-N1", "-w", own, "-n1", "echo", "started"], prefix=prefix)
-        refused(job, "nothing that srun started came to MPI with Gambeson in front of it")
-        assert job.stdout == "started\n", job.describe()
+        assert job.status == 0 and job.stdout == "started\n", job.describe()
+        assert "note: no process of this job started MPI" in job.stderr, job.describe()
 
 
-def test_environment_that_srun_keeps_to_itself(cluster: Slurm, gambeson: Path) -> None:
-    at = ["srun", "-N1", "-w", cluster.nodes[0]]
-    job = run(cluster, gambeson, [*at, "--export=NONE", "echo", "started"])
-    refused(job, '"--export=NONE" keeps from the ranks what they need to seal their messages; remove it')
-    job = run(cluster, gambeson, [*at, "echo", "started"], env={"SLURM_EXPORT_ENV": "NONE"})
-    refused(job, "the environment says SLURM_EXPORT_ENV=NONE", "unset it, or say: srun --export=ALL")
+@pytest.mark.mpis("mpich")
+def test_environment_that_srun_keeps_to_itself(cluster: Slurm, gambeson: Path, mpi: Mpi) -> None:
+    job = sealed(cluster, gambeson, mpi, [mpi.python, "-c", SUM], "--export=NONE")
+    assert job.stdout.count("sum 3") == 2, job.describe()
+
+
+@pytest.mark.mpis("mpich")
+def test_a_program_in_the_working_directory(cluster: Slurm, gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
+    """srun finds it without a path, before those in PATH."""
+    program = tmp_path / "true"
+    program.write_text("#!/bin/sh\necho this one\n")
+    program.chmod(0o755)
+    job = run(cluster, gambeson, [*srun(cluster, mpi, f"--chdir={tmp_path}"), "true"])
+    assert job.status == 0 and job.stdout.count("this one") == 2, job.describe()
+    job = run(cluster, gambeson, [*srun(cluster, mpi), "no-such-program"])
+    assert job.status == 69 and "no-such-program cannot be started" in job.stderr, job.describe()
+
+
+def test_programs_that_a_file_names(cluster: Slurm, gambeson: Path) -> None:
+    job = run(cluster, gambeson, ["srun", "-N1", "-w", cluster.nodes[0], "--multi-prog", "programs.conf"])
+    refused(job, '"--multi-prog" lets a file say what the ranks run', "chooses by SLURM_PROCID")
+
+
+def test_a_directory_that_the_ranks_cannot_see(cluster: Slurm, gambeson: Path) -> None:
+    """As where Slurm gives each job a /dev/shm of its own."""
+    alone = ["unshare", "--mount", "--", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh"]
+    job = cluster.run([*alone, gambeson, "run", "--", "srun", "-N1", "-w", cluster.nodes[0], "echo", "started"])
+    refused(job, "cannot be read here", "call `gambeson run` inside the job (sbatch)")
     assert "started" not in job.stdout, job.describe()
 
 
@@ -203,4 +227,3 @@ def test_no_controller(cluster: Slurm, gambeson: Path) -> None:
     dead.write_text(re.sub("(?m)^(SlurmctldPort|MessageTimeout)=.*", r"\1=2", text))
     job = run(cluster, gambeson, ["srun", "-N1", "-w", cluster.nodes[0], "true"], env={"SLURM_CONF": str(dead)})
     assert job.status == 1 and "Unable to contact slurm controller" in job.stderr, job.describe()
-    assert "gambeson: note: nothing that srun started came to MPI" in job.stderr, job.describe()

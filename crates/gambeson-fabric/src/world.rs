@@ -145,7 +145,8 @@ impl StartUp {
             }
             stop(format_args!(
                 "MPI_Init talks to {named} and nothing has come or gone for {} s: a rank hangs, or somebody swaps or copies \
-                 addresses in their exchange so that messages reach the wrong rank; the job ends here",
+                 addresses in their exchange so that messages reach the wrong rank; the job ends here. \
+                 Where ranks start that slowly, raise gap_timeout in the policy",
                 waited_ns / 1_000_000_000
             ));
         }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{audit, bench, completion, doctor, keep, manual, policy, run, sim, start};
+use crate::commands::{audit, bench, completion, doctor, enter, keep, manual, policy, run, sim, start};
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
 
@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Keep,
     #[command(hide = true)]
     Start(start::Arguments),
+    #[command(hide = true)]
+    Enter(enter::Arguments),
 }
 
 impl Command {
@@ -50,6 +52,7 @@ impl Command {
             Self::Manual(arguments) => manual::execute(&arguments),
             Self::Keep => keep::execute(),
             Self::Start(arguments) => start::execute(&arguments),
+            Self::Enter(arguments) => enter::execute(&arguments),
         }
     }
 }

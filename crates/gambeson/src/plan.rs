@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use gambeson_proto::policy::{IntraHost, Policy};
 
+use crate::commands::enter;
 use crate::fabric_info;
 use crate::failure::Failure;
 use crate::hosts::Hosts;
@@ -49,8 +50,8 @@ pub(crate) struct Plan {
     pub(crate) libraries: Libraries,
     /// What the ranks will find, where it is known.
     pub(crate) libfabric: Option<Libfabric>,
-    /// What the launcher is started with.
-    pub(crate) arguments: Vec<OsString>,
+    /// What the launcher was to be started with.
+    arguments: Vec<OsString>,
     /// The program that carries the secret to other hosts, and its own arguments.
     pub(crate) ssh: Vec<String>,
     said: Vec<Said>,
@@ -64,13 +65,10 @@ impl Plan {
         loaded.resolution.policy = inside_hosts(loaded.resolution.policy, options.intra_host)?;
         let mut launcher = recognise(name)?;
         let said = read(launcher.dialect(), arguments);
-        let hosts = if launcher.flavour == Flavour::Slurm {
-            slurm::agree_with_export(&said)?;
-            slurm::hosts(&said, arguments)?
-        } else {
-            Hosts::find(&said)
-        };
-        launcher.look_behind(programs(launcher.dialect(), arguments).first().map(OsString::as_os_str));
+        let hosts =
+            if launcher.flavour == Flavour::Slurm { slurm::hosts(&said, arguments)? } else { Hosts::find(&said) };
+        let program = programs(launcher.dialect(), arguments).first().map(|&place| arguments[place].as_os_str());
+        launcher.look_behind(program);
         let libraries = Libraries::find(Some(&launcher))?;
         let mut plan = Self {
             libfabric: fabric_info::of_launcher(&launcher, &libraries),
@@ -104,6 +102,17 @@ impl Plan {
         }
         self.agree_with_command_line(&mut variables)?;
         Ok(variables)
+    }
+
+    /// What the launcher is started with, for a job that has its directory.
+    pub(crate) fn arguments(&self, job: &Path) -> Vec<OsString> {
+        let mut arguments = self.arguments.clone();
+        let entered = self.launcher.flavour == Flavour::Slurm;
+        let programs = programs(self.launcher.dialect(), &arguments);
+        if let Some(&place) = programs.first().filter(|_| entered) {
+            arguments.splice(place..place, enter::words(&self.libraries.program, job, &self.core));
+        }
+        arguments
     }
 
     /// Why windows are refused, if they are.
@@ -159,12 +168,17 @@ impl Plan {
                         said.written
                     )));
                 }
+                Meaning::ProgramsByFile => {
+                    return Err(Failure::refused(format!(
+                        "\"{}\" lets a file say what the ranks run, so what they need to seal their messages cannot be put before it; start a script that chooses by SLURM_PROCID",
+                        said.written
+                    )));
+                }
                 Meaning::Sets { variable, value } => self.agree_with_setting(variables, variable, value, said)?,
                 Meaning::Hosts(_)
                 | Meaning::HostFile(_)
                 | Meaning::HostCount(_)
                 | Meaning::Elsewhere
-                | Meaning::KeepsAll
                 | Meaning::Carrier(_) => {}
             }
         }

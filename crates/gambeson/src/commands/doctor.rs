@@ -98,8 +98,9 @@ impl Findings {
                 _ => self.fine("program's mpi", format!("{}, to judge by {}", mpi.version, mpi.program.display())),
             }
         }
-        let programs = command_line::programs(launcher.dialect(), &arguments.options.command[1..]);
-        let programs: Vec<_> = programs.iter().map(|program| program.to_string_lossy().into_owned()).collect();
+        let words = &arguments.options.command[1..];
+        let programs = command_line::programs(launcher.dialect(), words);
+        let programs: Vec<_> = programs.iter().map(|&place| words[place].to_string_lossy().into_owned()).collect();
         match programs.as_slice() {
             [] => self.note("program", "the command line names no program"),
             programs => self.fine("program", programs.join(", ")),

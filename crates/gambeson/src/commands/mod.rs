@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod completion;
 pub(crate) mod doctor;
+pub(crate) mod enter;
 pub(crate) mod keep;
 pub(crate) mod manual;
 pub(crate) mod policy;

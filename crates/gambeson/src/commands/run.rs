@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::reports::{self, Reports};
 use crate::job::{self, Job, processes};
-use crate::launcher::{Flavour, Programs, Variable};
+use crate::launcher::{Programs, Variable};
 use crate::machine;
 use crate::plan::{Options, Plan};
 use crate::policy_files;
@@ -84,8 +84,6 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 struct Outcome {
     status: ExitStatus,
     reports: Reports,
-    /// Whether this program cannot know what became of the environment that it gave the launcher.
-    by_daemon: bool,
     /// Processes of the job that outlived its launcher and were ended.
     ended: usize,
 }
@@ -124,15 +122,15 @@ fn run(plan: &Plan, tuning: Tuning) -> Result<Outcome, Failure> {
     let variables = plan.variables(&job.providers())?;
     prepare(plan, &job, &variables)?;
     let environment = environment(plan, &job, &variables)?;
-    let start = Start { program: &plan.launcher.program, arguments: &plan.arguments, environment: &environment };
+    let arguments = plan.arguments(job.directory());
+    let start = Start { program: &plan.launcher.program, arguments: &arguments, environment: &environment };
     let status = supervise::run(&start, || reports::alarming(job.directory()))?;
     wait_for_agents(&job);
     let reports = Reports::read(job.directory(), job.keys());
     // A job that ended well may have left servers running on purpose.
     let failed = !status.success() || !reports.refusals.is_empty();
     let ended = if failed { processes::end(job.directory()) } else { 0 };
-    let by_daemon = plan.launcher.flavour == Flavour::Slurm;
-    Ok(Outcome { status, reports, by_daemon, ended })
+    Ok(Outcome { status, reports, ended })
 }
 
 /// Leaves in the job's directory what the guard looks at.
@@ -153,15 +151,8 @@ fn prepare(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<(), Failure
 fn environment(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<Vec<(String, OsString)>, Failure> {
     let mut environment: Vec<(String, OsString)> =
         variables.iter().map(|variable| (variable.name.to_owned(), variable.value.clone().into())).collect();
-    environment.push(("GAMBESON_JOB".to_owned(), job.directory().into()));
-    environment.push(("GAMBESON_CORE".to_owned(), plan.core.clone().into()));
-    // The user's own libraries stay in front, as they were.
-    let mut preload = env::var_os("LD_PRELOAD").filter(|list| !list.is_empty()).unwrap_or_default();
-    if !preload.is_empty() {
-        preload.push(":");
-    }
-    preload.push(job.guard());
-    environment.push(("LD_PRELOAD".to_owned(), preload));
+    let own = job::variables(job.directory(), &plan.core, env::var_os("LD_PRELOAD"));
+    environment.extend(own.map(|(name, value)| (name.to_owned(), value)));
     if plan.hosts.several() {
         let hooks = (plan.launcher.dialect().agent)(&job.agent()).map_err(Failure::refused)?;
         environment.push(("GAMBESON_SSH".to_owned(), plan.ssh.join(" ").into()));
@@ -206,7 +197,7 @@ impl Arguments {
                 })?;
             }
         }
-        if !self.quiet && !outcome.by_daemon && !outcome.reports.started() && outcome.status.success() {
+        if !self.quiet && !outcome.reports.started() && outcome.status.success() {
             eprintln!("gambeson: note: no process of this job started MPI, so nothing was sealed");
         }
         Ok(())
@@ -222,13 +213,6 @@ impl Outcome {
             eprintln!("gambeson: the job is refused and was ended, because of {}:", list(&who));
             eprintln!("{}", first.sentence);
             return Status::Refused.into();
-        }
-        if self.by_daemon && !self.reports.started() {
-            if self.status.success() {
-                eprintln!("gambeson: the job is refused: {UNSEEN}");
-                return Status::Refused.into();
-            }
-            eprintln!("gambeson: note: {UNSEEN}");
         }
         let unprotected = self.reports.unprotected();
         // In a job that failed by itself, ranks may have ended on their way into MPI.
@@ -257,9 +241,6 @@ fn list<T: ToString>(items: &[T]) -> String {
         more => format!("{} and {more} more", first.join(", ")),
     }
 }
-
-/// What is said when a launcher's daemons started processes that left no trace here.
-const UNSEEN: &str = "nothing that srun started came to MPI with Gambeson in front of it, so messages, if there were any, were not sealed. Look whether `srun env` shows GAMBESON_JOB and LD_PRELOAD, which a task prolog or a container may hide; where Slurm gives each job a /dev/shm of its own, call `gambeson run` inside the job (sbatch).";
 
 /// How long agents may take to bring their pages.
 const AGENTS_GRACE: Duration = Duration::from_secs(10);

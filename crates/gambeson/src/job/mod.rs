@@ -18,6 +18,8 @@ pub(crate) mod bundle;
 pub(crate) mod processes;
 pub(crate) mod reports;
 
+use std::env;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
@@ -62,12 +64,7 @@ impl Job {
 
     /// Where libfabric finds the provider.
     pub(crate) fn providers(&self) -> PathBuf {
-        self.directory.join("lib")
-    }
-
-    /// What goes into LD_PRELOAD.
-    pub(crate) fn guard(&self) -> PathBuf {
-        self.providers().join(GUARD)
+        self.directory.join(LIBRARIES)
     }
 
     /// What launchers call in place of ssh.
@@ -112,6 +109,22 @@ impl Drop for Job {
     fn drop(&mut self) {
         remove(&self.directory);
     }
+}
+
+/// What every rank of a job finds besides what its MPI needs.
+pub(crate) fn variables(directory: &Path, core: &str, preloaded: Option<OsString>) -> [(&'static str, OsString); 3] {
+    let guard = directory.join(LIBRARIES).join(GUARD);
+    // The user's own libraries stay in front, as they were.
+    let preload = match preloaded.filter(|list| !list.is_empty()) {
+        Some(list) if env::split_paths(&list).any(|library| library == guard) => list,
+        Some(mut list) => {
+            list.push(":");
+            list.push(guard);
+            list
+        }
+        None => guard.into(),
+    };
+    [("GAMBESON_JOB", directory.into()), ("GAMBESON_CORE", core.into()), ("LD_PRELOAD", preload)]
 }
 
 /// A fresh identity and secret from the kernel.
@@ -204,5 +217,6 @@ const MEMORY: &str = "/dev/shm";
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// The name libfabric looks for.
 const PROVIDER: &str = "libgambeson-fi.so";
+const LIBRARIES: &str = "lib";
 const GUARD: &str = "libgambeson-guard.so";
 pub(crate) const AGENT: &str = "gambeson-agent";

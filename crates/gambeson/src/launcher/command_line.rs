@@ -23,8 +23,8 @@ pub(crate) enum Meaning {
     HostCount(String),
     /// Processes run on hosts of which nothing is known here.
     Elsewhere,
-    /// The ranks will find all that `gambeson run` set, whatever a variable says.
-    KeepsAll,
+    /// A file says which rank runs which program.
+    ProgramsByFile,
     /// It chooses how processes reach other hosts.
     Carrier(Carrier),
 }
@@ -61,18 +61,21 @@ pub(crate) fn read(dialect: &Dialect, arguments: &[OsString]) -> Vec<Said> {
     said
 }
 
-/// The program of each part.
-pub(crate) fn programs(dialect: &Dialect, arguments: &[OsString]) -> Vec<OsString> {
-    arguments
-        .split(|argument| argument == ":")
-        .filter_map(|part| {
-            let mut rest = part;
-            while let Some((_, after)) = option(dialect, rest) {
-                rest = after;
-            }
-            rest.first().cloned()
-        })
-        .collect()
+/// Where the program of each part stands.
+pub(crate) fn programs(dialect: &Dialect, arguments: &[OsString]) -> Vec<usize> {
+    let mut start = 0;
+    let mut places = Vec::new();
+    for part in arguments.split(|argument| argument == ":") {
+        let mut rest = part;
+        while let Some((_, after)) = option(dialect, rest) {
+            rest = after;
+        }
+        if !rest.is_empty() {
+            places.push(start + part.len() - rest.len());
+        }
+        start += part.len() + 1;
+    }
+    places
 }
 
 fn read_part(dialect: &Dialect, part: &[OsString], start: usize, said: &mut Vec<Said>) {

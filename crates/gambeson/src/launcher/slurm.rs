@@ -1,7 +1,8 @@
 //! Slurm's srun, which starts the ranks of any MPI, through a daemon on each host.
 //!
-//! The daemons hand on srun's environment, and it says where the job's directory is; the secret itself stays in this
-//! host's memory. So all ranks must be here, and which hosts there will be must be known before.
+//! What each rank needs goes through the daemons on the command line (`gambeson enter`), for a site may change the
+//! environment; the secret itself stays in this host's memory. So all ranks must be here, and which hosts there will be
+//! must be known before.
 
 use std::env;
 use std::ffi::OsString;
@@ -71,32 +72,16 @@ fn held_to(said: &[Said]) -> Option<Vec<String>> {
     named.filter(|_| ["1", "1-1"].contains(&count))
 }
 
-/// Refuses what keeps the environment from the ranks without a word on the command line.
-pub(crate) fn agree_with_export(said: &[Said]) -> Result<(), Failure> {
-    let Ok(list) = env::var("SLURM_EXPORT_ENV") else {
-        return Ok(());
-    };
-    if exports_all(&list) || said.iter().any(|said| said.meaning == Meaning::KeepsAll) {
-        return Ok(());
-    }
-    Err(Failure::refused(format!(
-        "the environment says SLURM_EXPORT_ENV={list}, which keeps from the ranks what they need to seal their messages; unset it, or say: srun --export=ALL"
-    )))
-}
-
-fn exports_all(list: &str) -> bool {
-    list.split(',').any(|item| item.eq_ignore_ascii_case("ALL"))
-}
-
 fn meaning(option: &str, values: &[String]) -> Vec<Meaning> {
     match (option, values) {
-        ("export", [list]) if !exports_all(list) => vec![Meaning::Strips],
         ("export", [list]) => {
             let settings = list.split(',').filter_map(|item| item.split_once('='));
-            let sets = settings
-                .map(|(variable, value)| Meaning::Sets { variable: variable.to_owned(), value: value.to_owned() });
-            sets.chain([Meaning::KeepsAll]).collect()
+            settings
+                .map(|(variable, value)| Meaning::Sets { variable: variable.to_owned(), value: value.to_owned() })
+                .collect()
         }
+        // Slurm takes what is unmistakable of a long name.
+        (option, _) if option.starts_with("mu") && "multi-prog".starts_with(option) => vec![Meaning::ProgramsByFile],
         ("w" | "nodelist", values) => host_list(values),
         ("N" | "nodes", [count]) => vec![Meaning::HostCount(count.clone())],
         // Hosts out of another allocation, of another cluster, or of a file.

@@ -70,7 +70,7 @@ fn options_are_read_up_to_the_program_of_each_part() {
         said(&mpich::DIALECT, "-n 2 -genv FI_PROVIDER tcp --genv A=B -ppn 1 ./p -genv X Y : -env C D -n 1 q"),
         [sets("FI_PROVIDER", "tcp"), sets("A", "B"), sets("C", "D")]
     );
-    assert_eq!(programs(&mpich::DIALECT, &words("-n 2 -ppn 1 ./p -n : -n 1 q")), ["./p", "q"]);
+    assert_eq!(programs(&mpich::DIALECT, &words("-n 2 -ppn 1 ./p -n : -n 1 q")), [4, 9]);
     assert_eq!(said(&mpich::DIALECT, "-genvnone ./p"), [Meaning::Strips]);
     assert_eq!(said(&intel::DIALECT, "-s all -genvexcl FI_PROVIDER p"), [Meaning::Strips]);
     assert_eq!(
@@ -80,11 +80,10 @@ fn options_are_read_up_to_the_program_of_each_part() {
         ),
         [sets("OMPI_MCA_pml", "ob1"), sets("FI_PROVIDER", "tcp")]
     );
-    assert_eq!(said(&slurm::DIALECT, "-n 2 --export=PATH p"), [Meaning::Strips]);
-    assert_eq!(
-        said(&slurm::DIALECT, "--export=all,FI_PROVIDER=tcp p"),
-        [sets("FI_PROVIDER", "tcp"), Meaning::KeepsAll]
-    );
+    assert_eq!(said(&slurm::DIALECT, "-n 2 --export=PATH p"), []);
+    assert_eq!(said(&slurm::DIALECT, "--export=all,FI_PROVIDER=tcp p"), [sets("FI_PROVIDER", "tcp")]);
+    assert_eq!(said(&slurm::DIALECT, "--multi-prog conf"), [Meaning::ProgramsByFile]);
+    assert_eq!(said(&slurm::DIALECT, "--mu conf"), [Meaning::ProgramsByFile]);
     assert_eq!(said(&slurm::DIALECT, "-n 2 --mpi=pmix p"), []);
     let count = |count: &str| Meaning::HostCount(count.to_owned());
     assert_eq!(said(&slurm::DIALECT, "-N1 -wa -W 5 --wait=9 -c 2 p -N2"), [count("1"), hosts(&["a"])]);
@@ -92,7 +91,7 @@ fn options_are_read_up_to_the_program_of_each_part() {
     for elsewhere in ["--jobid=7 p", "-Mother p", "--het-group 1 p", "-F file p"] {
         assert_eq!(said(&slurm::DIALECT, elsewhere), [Meaning::Elsewhere], "{elsewhere}");
     }
-    assert_eq!(programs(&slurm::DIALECT, &words("-l -n2 --mem-bind local --resv-ports -K ./p -n")), ["./p"]);
+    assert_eq!(programs(&slurm::DIALECT, &words("-l -n2 --mem-bind local --resv-ports -K ./p -n")), [6]);
 }
 
 #[test]
