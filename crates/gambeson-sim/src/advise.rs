@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Outcome, ReplayConfig};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Watch};
 use crate::security::{CacheConfig, KeyLevel, Placement, PrefetchConfig, SecurityConfig, StackDistances, UnitStats};
 use crate::topology::Topology;
 use crate::trace::Job;
@@ -44,8 +44,8 @@ pub fn with_cache(machine: &Experiment, entries: Option<u32>, buffer: Option<u32
 /// Replays jobs on a machine once and notes which keys each adapter looks up.
 ///
 /// # Errors
-/// A machine that looks no keys up, and what [`Experiment::run_jobs`] finds wrong.
-pub fn observe(machine: &Experiment, jobs: &[Arc<Job>]) -> Result<(Observation, Outcome), Error> {
+/// A machine that looks no keys up, and what [`Experiment::run_jobs_watched`] finds wrong.
+pub fn observe(machine: &Experiment, jobs: &[Arc<Job>], watch: Watch<'_>) -> Result<(Observation, Outcome), Error> {
     if machine.security.level != KeyLevel::QueuePair || machine.security.placement == Placement::Host {
         return Err(Error::config(
             "this machine's adapters look up no key for each pair; set security.level to queue-pair and \
@@ -58,7 +58,7 @@ pub fn observe(machine: &Experiment, jobs: &[Arc<Job>]) -> Result<(Observation, 
     let mut fabric =
         Fabric::new(topology, &machine.fabric, machine.routing, &machine.security, &machine.filter, longest)?;
     fabric.observe_keys();
-    let outcome = machine.replay_jobs(config, jobs, &mut fabric)?;
+    let outcome = machine.replay_jobs(config, jobs, &mut fabric, watch)?;
     let stats: UnitStats = fabric.unit_stats();
     Ok((Observation { distances: fabric.stack_distances(), prefetches: stats.prefetched > 0 }, outcome))
 }
@@ -94,7 +94,7 @@ mod tests {
     fn distances_of_one_replay_are_the_hits_of_replays_with_every_cache() {
         let machine = machine(4);
         let jobs = [job()];
-        let (seen, _) = observe(&with_cache(&machine, Some(2), Some(4)), &jobs).unwrap();
+        let (seen, _) = observe(&with_cache(&machine, Some(2), Some(4)), &jobs, &|_| true).unwrap();
         assert!(!seen.prefetches, "each process has its processor for itself");
         assert_eq!(seen.distances.keys(), 3);
         for entries in 1..=4 {
@@ -110,7 +110,7 @@ mod tests {
         let mut machine = machine(4);
         let replay = machine.replay.as_mut().unwrap();
         (replay.processes.scheduler, replay.processes.spin_us) = (Scheduler::SpinBlock, 10.0);
-        let (seen, _) = observe(&with_cache(&machine, Some(2), Some(4)), &[job(), job(), job()]).unwrap();
+        let (seen, _) = observe(&with_cache(&machine, Some(2), Some(4)), &[job(), job(), job()], &|_| true).unwrap();
         assert!(seen.prefetches && seen.distances.keys() == 9);
     }
 
@@ -118,6 +118,6 @@ mod tests {
     fn a_machine_without_keys_cannot_be_advised() {
         let mut machine = machine(4);
         machine.security = SecurityConfig::default();
-        assert!(observe(&machine, &[job()]).unwrap_err().to_string().contains("security.level"));
+        assert!(observe(&machine, &[job()], &|_| true).unwrap_err().to_string().contains("security.level"));
     }
 }

@@ -39,6 +39,8 @@ pub enum Error {
     },
     /// A simulated network or job that came to a standstill.
     Stuck(String),
+    /// A run that its caller did not let go on.
+    Stopped,
 }
 
 /// Where in a trace.
@@ -105,6 +107,7 @@ impl fmt::Display for Error {
                 write!(f, "{what}")
             }
             Self::Stuck(what) => f.write_str(what),
+            Self::Stopped => f.write_str("the run was stopped before its end"),
         }
     }
 }

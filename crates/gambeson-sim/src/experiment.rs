@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::fabric::{Fabric, FabricConfig};
+use crate::fabric::{Fabric, FabricConfig, Watch};
 use crate::filter::FilterConfig;
 use crate::process::{Config as ProcessConfig, Placement};
 use crate::routing::Routing;
@@ -193,13 +193,23 @@ impl Experiment {
     /// A sentence with the file, and the line where nothing was changed.
     pub fn read_with(path: &Path, changes: &[String]) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|cause| Error::File { file: path.into(), cause })?;
-        let whole = Self::parse(&text, Some(path));
+        Self::parse_with(&text, Some(path), changes)
+    }
+
+    /// As [`Experiment::read_with`], of a text that was read before from the path, if it came from one.
+    ///
+    /// # Errors
+    /// As [`Experiment::read_with`].
+    pub fn parse_with(text: &str, path: Option<&Path>, changes: &[String]) -> Result<Self, Error> {
+        let whole = Self::parse(text, path);
         if changes.is_empty() && whole.is_err() {
             return whole;
         }
         // What the file says must make a table, complete or not.
-        let mut table: toml::Value = toml::from_str(&text).or_else(|_| whole.map(|_| toml::Value::Boolean(false)))?;
-        beside(&mut table, path);
+        let mut table: toml::Value = toml::from_str(text).or_else(|_| whole.map(|_| toml::Value::Boolean(false)))?;
+        if let Some(path) = path {
+            beside(&mut table, path);
+        }
         for change in changes {
             let Some((key, value)) = change.split_once('=') else {
                 return Err(Error::config(format!("{change} is no change; write KEY=VALUE, as in fabric.rate=4x-ndr")));
@@ -212,10 +222,11 @@ impl Experiment {
         let changed = toml::to_string(&table).map_err(|error| Error::config(error.to_string()))?;
         let experiment = Self::parse(&changed, None).map_err(|error| {
             let what = format!("with {}: {error}", changes.join(", "));
-            Error::Config { file: Some(path.into()), line: None, key: None, what }
+            Error::Config { file: path.map(Into::into), line: None, key: None, what }
         })?;
+        let Some(path) = path else { return Ok(experiment) };
         let keys = changes.iter().filter_map(|change| Some(change.split_once('=')?.0.trim().to_owned()));
-        Ok(Self { source: Source::new(path, text, keys.collect()), ..experiment })
+        Ok(Self { source: Source::new(path, text.to_owned(), keys.collect()), ..experiment })
     }
 
     /// Reads an experiment's text; the path is for messages.
@@ -238,10 +249,18 @@ impl Experiment {
     /// # Errors
     /// A sentence, when its parts do not fit together or its network comes to a standstill.
     pub fn run(&self) -> Result<Outcome, Error> {
-        self.carry_out().map_err(|error| self.source.locate(error))
+        self.run_watched(&|_| true)
     }
 
-    fn carry_out(&self) -> Result<Outcome, Error> {
+    /// Carries it out, asking from time to time whether to go on. The outcome does not depend on that.
+    ///
+    /// # Errors
+    /// As [`Experiment::run`]; [`Error::Stopped`], when it was not to go on.
+    pub fn run_watched(&self, watch: Watch<'_>) -> Result<Outcome, Error> {
+        self.carry_out(watch).map_err(|error| self.source.locate(error))
+    }
+
+    fn carry_out(&self, watch: Watch<'_>) -> Result<Outcome, Error> {
         self.measure.validate().map_err(Error::about("measure"))?;
         let longest = match &self.replay {
             Some(replay) => replay.packets.packet_bytes,
@@ -261,12 +280,12 @@ impl Experiment {
                 Err(Error::about("replay")(Error::config("replay.traces names no trace; name at least one")))
             }
             (None, true) => Err(Error::config("no traffic; add a [[traffic]] or a [replay] with traces")),
-            (Some(replay), true) => self.replay(replay, &mut fabric).map_err(Error::about("replay")),
-            (None, false) => self.synthetic(&mut fabric),
+            (Some(replay), true) => self.replay(replay, &mut fabric, watch).map_err(Error::about("replay")),
+            (None, false) => self.synthetic(&mut fabric, watch),
         }
     }
 
-    fn synthetic(&self, fabric: &mut Fabric) -> Result<Outcome, Error> {
+    fn synthetic(&self, fabric: &mut Fabric, watch: Watch<'_>) -> Result<Outcome, Error> {
         let began = Instant::now();
         let window = self.measure.window();
         let interval = self.measure.interval_us.map(|us| (us * US as f64) as Time);
@@ -280,7 +299,7 @@ impl Experiment {
             seed: self.seed,
         };
         let mut traffic = Synthetic::new(&plan, fabric)?;
-        fabric.run(&mut traffic, window.until)?;
+        fabric.run_watched(&mut traffic, window.until, watch)?;
         let capacity = self.fabric.rate.gbps() / 8.0 * time::to_ns(window.until - window.from);
         let nodes = f64::from(fabric.topology().nodes);
         let flows = traffic.flows().iter().zip(&self.traffic).map(|(flow, config)| FlowOutcome {
@@ -306,13 +325,13 @@ impl Experiment {
         Ok(outcome)
     }
 
-    fn replay(&self, config: &ReplayConfig, fabric: &mut Fabric) -> Result<Outcome, Error> {
+    fn replay(&self, config: &ReplayConfig, fabric: &mut Fabric, watch: Watch<'_>) -> Result<Outcome, Error> {
         let mut jobs = Vec::new();
         for path in &config.traces {
             let job = load(Path::new(path), config)?;
             jobs.extend(std::iter::repeat_n(job, config.copies.max(1) as usize));
         }
-        self.replay_jobs(config, &jobs, fabric)
+        self.replay_jobs(config, &jobs, fabric, watch)
     }
 
     /// Replays jobs that were read before, on a fabric of this experiment.
@@ -320,12 +339,20 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::run`].
     pub fn run_jobs(&self, jobs: &[Arc<Job>]) -> Result<Outcome, Error> {
+        self.run_jobs_watched(jobs, &|_| true)
+    }
+
+    /// As [`Experiment::run_jobs`], asking from time to time whether to go on.
+    ///
+    /// # Errors
+    /// As [`Experiment::run_watched`].
+    pub fn run_jobs_watched(&self, jobs: &[Arc<Job>], watch: Watch<'_>) -> Result<Outcome, Error> {
         let Some(config) = &self.replay else { return Err(Error::config("jobs without a [replay] to say how")) };
         let run = || {
             let topology = Topology::new(&self.topology).map_err(Error::about("topology"))?;
             let longest = config.packets.packet_bytes.into();
             let mut fabric = Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest)?;
-            self.replay_jobs(config, jobs, &mut fabric).map_err(Error::about("replay"))
+            self.replay_jobs(config, jobs, &mut fabric, watch).map_err(Error::about("replay"))
         };
         run().map_err(|error| self.source.locate(error))
     }
@@ -335,6 +362,7 @@ impl Experiment {
         config: &ReplayConfig,
         jobs: &[Arc<Job>],
         fabric: &mut Fabric,
+        watch: Watch<'_>,
     ) -> Result<Outcome, Error> {
         let began = Instant::now();
         let sizes: Vec<usize> = jobs.iter().map(|job| job.ranks.len()).collect();
@@ -355,7 +383,7 @@ impl Experiment {
             seed: self.seed,
         };
         let mut replay = Replay::new(&plan, fabric)?;
-        fabric.run(&mut replay, always.until)?;
+        fabric.run_watched(&mut replay, always.until, watch)?;
         replay.cluster().verify()?;
         let latency = replay.latency().summary();
         let flow = FlowOutcome { name: "replay".into(), latency, accepted: 0.0, hops: 0.0, series: Vec::new() };
@@ -482,6 +510,32 @@ mod tests {
         let again: Experiment = toml::from_str(&toml::to_string(&outcome.experiment).unwrap()).unwrap();
         assert_eq!(again, experiment);
         assert_eq!(again.run().unwrap().flows[0].latency, flow.latency);
+    }
+
+    #[test]
+    fn whoever_watches_can_stop_a_run_and_changes_nothing_else() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let text = format!("{SMALL}[[traffic]]\nload = 0.6\n");
+        let experiment = Experiment::parse(&text, None).unwrap();
+        let asked = AtomicU32::new(0);
+        let watched = |most| {
+            asked.store(0, Ordering::Relaxed);
+            experiment.run_watched(&|_| asked.fetch_add(1, Ordering::Relaxed) < most)
+        };
+        let whole = watched(u32::MAX).unwrap();
+        assert!(asked.load(Ordering::Relaxed) > 5);
+        assert!(matches!(watched(3), Err(Error::Stopped)));
+        // The fabric by itself, without anybody who asks.
+        let topology = Topology::new(&experiment.topology).unwrap();
+        let Experiment { fabric, routing, security, filter, .. } = &experiment;
+        let mut fabric = Fabric::new(topology, fabric, *routing, security, filter, 256).unwrap();
+        let window = experiment.measure.window();
+        let (sources, level) = (&experiment.traffic[..], security.level);
+        let plan = Plan { sources, level, filter, partitions: 1, window, interval: None, seed: experiment.seed };
+        let mut traffic = Synthetic::new(&plan, &mut fabric).unwrap();
+        fabric.run(&mut traffic, window.until).unwrap();
+        assert_eq!((fabric.events(), fabric.counts().arrived), (whole.events, whole.arrived));
+        assert_eq!(traffic.flows()[0].latency.summary(), whole.flows[0].latency);
     }
 
     #[test]

@@ -17,11 +17,9 @@ mod machine;
 mod mpi;
 mod plan;
 mod policy_files;
-mod pool;
 mod probe;
 mod report;
 mod supervise;
-mod sweep;
 
 use std::env;
 use std::ffi::OsString;

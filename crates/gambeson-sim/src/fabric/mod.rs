@@ -27,6 +27,9 @@ use crate::security::{KeyLevel, Pass, SecurityConfig, StackDistances, Unit, Unit
 use crate::time::{self, Time};
 use crate::topology::{Topology, UNPLUGGED};
 
+/// Asked, with the time simulated so far, whether a run is to go on.
+pub type Watch<'w> = &'w (dyn Fn(Time) -> bool + Sync);
+
 /// Who sends and receives. Called back in the order of simulated time.
 pub trait Traffic {
     /// A time that [`Fabric::wake`] was asked for has come.
@@ -293,10 +296,39 @@ impl Fabric {
     /// # Errors
     /// When packets are under way and nothing will ever happen again.
     pub fn run(&mut self, traffic: &mut impl Traffic, until: Time) -> Result<(), Error> {
+        self.advance(traffic, until).map(drop)
+    }
+
+    /// As [`Fabric::run`], and asks every some hundred thousand events whether to go on. Pieces end where an event would
+    /// have ended anyway, so that what happens is the same.
+    ///
+    /// # Errors
+    /// As [`Fabric::run`]; [`Error::Stopped`], when it was not to go on.
+    pub fn run_watched(&mut self, traffic: &mut impl Traffic, until: Time, watch: Watch<'_>) -> Result<(), Error> {
+        let mut piece = time::US;
+        loop {
+            let before = self.events();
+            let end = until.min(self.now().saturating_add(piece));
+            if !self.advance(traffic, end)? || self.now() > until {
+                return Ok(());
+            }
+            if !watch(self.now()) {
+                return Err(Error::Stopped);
+            }
+            piece = match self.events() - before {
+                few if few < PIECE / 2 => piece.saturating_mul(2),
+                many if many > PIECE * 2 => (piece / 2).max(1),
+                _ => piece,
+            };
+        }
+    }
+
+    /// Lets events happen up to a time and the first one after it; whether there may be more.
+    fn advance(&mut self, traffic: &mut impl Traffic, until: Time) -> Result<bool, Error> {
         while self.now() <= until {
             let Some((now, event)) = self.events.pop() else {
                 return match self.packets.len() {
-                    0 => Ok(()),
+                    0 => Ok(false),
                     stuck => Err(Error::Stuck(format!(
                         "{stuck} packets wait for each other for ever: the routing of this network deadlocks"
                     ))),
@@ -318,7 +350,7 @@ impl Fabric {
                 Event::Wake(token) => traffic.wake(now, token, self),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads what the events of a large bucket will need. These reads do not depend on each other, so the processor
@@ -646,6 +678,8 @@ fn collect(port: &mut Port, lanes: &mut [Lane], now: Time) {
 
 /// Events of a bucket that are worth a look ahead.
 const LARGE: usize = 16;
+/// Events between two questions whether to go on, about: some ten milliseconds.
+const PIECE: u64 = 100_000;
 /// Entries of returning credit that are worth a look.
 const RETURNING: usize = 4;
 /// What a class of weight one sends before it is the next one's turn.

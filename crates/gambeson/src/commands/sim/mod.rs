@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use gambeson_sim::Error;
+use gambeson_study::Error;
 
 use crate::failure::{Failure, Status};
 
@@ -58,20 +58,15 @@ fn write(path: &Path, content: String) -> Result<(), Failure> {
 }
 
 /// An error of the simulator as one of the command line.
-fn failure(error: Error) -> Failure {
-    let status = match error {
-        Error::File { .. } => Status::Unavailable,
+fn failure(error: impl Into<Error>) -> Failure {
+    let error = error.into();
+    let status = match &error {
+        Error::Input(cause) | Error::Run { cause, .. } => match cause {
+            gambeson_sim::Error::File { .. } => Status::Unavailable,
+            _ => Status::Data,
+        },
+        Error::Folder { .. } => Status::System,
         _ => Status::Data,
     };
     Failure::new(status, error.to_string())
-}
-
-/// Nanoseconds as people write them.
-fn time(ns: f64) -> String {
-    match ns {
-        _ if ns < 1e4 => format!("{ns:.0} ns"),
-        _ if ns < 1e7 => format!("{:.1} us", ns / 1e3),
-        _ if ns < 1e10 => format!("{:.1} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
-    }
 }

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gambeson_sim::experiment::{Experiment, Outcome};
+use gambeson_study::time;
 
-use super::{failure, time, write};
+use super::{failure, write};
 use crate::failure::Failure;
 
 /// Carries one experiment out

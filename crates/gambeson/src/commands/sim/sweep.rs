@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use gambeson_study::pool;
+use gambeson_study::sweep::{Over, Sweep, Template};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::failure;
 use crate::failure::Failure;
-use crate::pool;
-use crate::sweep::{Over, Sweep};
 
 /// Carries an experiment out under every combination of other values, on all cores
 #[derive(Args)]
@@ -47,18 +47,19 @@ A value is TOML, or else a string: topology={kind='mesh',dims=[4,4]},{kind='toru
 DIR then has report.html (all of it on one page), results.csv and results.parquet (a row for each
 run and flow, with its whole experiment), a picture of each quantity as SVG and PNG, and
 results.jsonl, from which an interrupted sweep goes on. A run counts as done when its complete
-experiment, the content of its traces and the version are the same.";
+experiment, the content of the files it names and the version are the same.";
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let sweep =
-        Sweep::new(&arguments.experiment, &arguments.set, &arguments.over, arguments.repeat).map_err(failure)?;
+    let template = Template::read(&arguments.experiment, &arguments.set).map_err(failure)?;
+    let sweep = Sweep::new(&template, &arguments.over, arguments.repeat).map_err(failure)?;
     let jobs = arguments.jobs.map_or_else(pool::cores, |jobs| jobs as usize);
     let progress = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{pos}/{len} runs [{bar:40}] {elapsed}, {eta} to go");
     progress.set_style(style.expect("the template is well formed"));
-    let result = sweep.run(&arguments.out, jobs, &progress);
+    progress.set_length(sweep.runs() as u64);
+    let result = sweep.run(&arguments.out, jobs, |done| progress.set_position(done as u64));
     progress.finish_and_clear();
-    let held = result?;
+    let held = result.map_err(failure)?;
     let before = if held > 0 { format!(", {held} of them held already") } else { String::new() };
     println!("{} runs{before}: {}", sweep.runs(), arguments.out.join("report.html").display());
     Ok(ExitCode::SUCCESS)

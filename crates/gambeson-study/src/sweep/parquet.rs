@@ -11,7 +11,8 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
 use super::table::{Column, Table, Values};
-use super::{Sweep, VERSION, store};
+use super::{Sweep, store};
+use crate::VERSION;
 
 /// The file's bytes.
 pub(super) fn encode(table: &Table, sweep: &Sweep) -> Vec<u8> {
@@ -85,7 +86,7 @@ mod tests {
         let dir = room("parquet");
         let sweep = sweep(&dir, &["traffic.0.load=0.1,0.2", "security.level=none,queue-pair"], 1).expect("a sweep");
         let outcomes: Vec<_> = sweep.points.iter().map(|point| point.experiment.run().expect("it runs")).collect();
-        let table = Table::new(&sweep, &outcomes);
+        let table = sweep.table(&outcomes);
         let path = dir.join("results.parquet");
         std::fs::write(&path, encode(&table, &sweep)).expect("it can be written");
         let file = SerializedFileReader::new(File::open(&path).expect("it is there")).expect("it is Parquet");

@@ -1,19 +1,19 @@
 //! What a sweep's directory holds: `results.jsonl`, a line for each run that came to its end.
 //!
-//! A run is found again by all it was made from: the complete experiment with its seed, the content of the traces it
-//! replays, and the version of the simulator.
+//! A run is found again by all it was made from: the complete experiment with its seed, the content of the files it names
+//! (traces, a topology), and the version of the simulator.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use gambeson_sim::experiment::{Experiment, Outcome};
+use gambeson_sim::topology::TopologyConfig;
 use serde::{Deserialize, Serialize};
 
-use super::{VERSION, unwritable};
-use crate::failure::Failure;
+use crate::{Error, VERSION};
 
 /// All that a run is made from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,16 +23,43 @@ pub(super) struct Key {
     traces: Vec<String>,
 }
 
-impl Key {
+/// The files that an experiment names.
+pub(super) fn files(experiment: &mut Experiment) -> impl Iterator<Item = &mut String> {
+    let topology = match &mut experiment.topology {
+        TopologyConfig::File { path } => Some(path),
+        _ => None,
+    };
+    experiment.replay.iter_mut().flat_map(|replay| &mut replay.traces).chain(topology)
+}
+
+/// SHA-256 of such files, each read once.
+#[derive(Default)]
+pub(super) struct Digests(BTreeMap<PathBuf, String>);
+
+impl Digests {
+    /// Those of an experiment; their paths begin in the folder `base`.
+    ///
     /// # Errors
-    /// A sentence, when a trace cannot be read.
-    pub(super) fn new(experiment: &Experiment) -> Result<Self, Failure> {
-        let traces = experiment.replay.iter().flat_map(|replay| &replay.traces).map(|path| {
-            let bytes = std::fs::read(path)
-                .map_err(|error| Failure::unavailable(format!("the trace {path} cannot be read: {error}")))?;
-            Ok(digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
-        });
-        Ok(Self { experiment: json(experiment), traces: traces.collect::<Result<_, Failure>>()? })
+    /// A file that cannot be read.
+    pub(super) fn of(&mut self, experiment: &Experiment, base: &Path) -> Result<Vec<String>, gambeson_sim::Error> {
+        let mut digests = Vec::new();
+        for path in files(&mut experiment.clone()) {
+            let path = base.join(path);
+            if !self.0.contains_key(&path) {
+                let bytes =
+                    std::fs::read(&path).map_err(|cause| gambeson_sim::Error::File { file: path.clone(), cause })?;
+                let hex = digest(&SHA256, &bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+                self.0.insert(path.clone(), hex);
+            }
+            digests.push(self.0[&path].clone());
+        }
+        Ok(digests)
+    }
+}
+
+impl Key {
+    pub(super) fn new(experiment: &Experiment, traces: Vec<String>) -> Self {
+        Self { experiment: json(experiment), traces }
     }
 }
 
@@ -40,7 +67,7 @@ impl Key {
 #[derive(Deserialize, Serialize)]
 struct Record {
     version: String,
-    /// SHA-256 of each trace.
+    /// SHA-256 of each trace, and of a topology's file.
     traces: Vec<String>,
     outcome: Outcome,
 }
@@ -58,12 +85,28 @@ pub(super) struct Store {
 impl Store {
     /// # Errors
     /// A sentence, when the file can be neither read nor made.
-    pub(super) fn open(dir: &Path) -> Result<Self, Failure> {
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let path = dir.join("results.jsonl");
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(|error| Error::unwritable(&path, &error))?;
+        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(Error::Folder {
+                kind: std::io::ErrorKind::WouldBlock,
+                what: format!("another sweep is writing to {}; let it end, or give another folder", dir.display()),
+            });
+        }
         let before = match std::fs::read(&path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(Failure::system(format!("{} cannot be read: {error}", path.display()))),
+            Err(error) => {
+                return Err(Error::Folder {
+                    kind: error.kind(),
+                    what: format!("{} cannot be read: {error}", path.display()),
+                });
+            }
         };
         let (mut held, mut others) = (BTreeMap::new(), Vec::new());
         for line in before.lines() {
@@ -77,10 +120,8 @@ impl Store {
                 _ => {}
             }
         }
-        let mut file =
-            OpenOptions::new().create(true).append(true).open(&path).map_err(|error| unwritable(&path, &error))?;
         if !before.is_empty() && !before.ends_with('\n') {
-            file.write_all(b"\n").map_err(|error| unwritable(&path, &error))?;
+            file.write_all(b"\n").map_err(|error| Error::unwritable(&path, &error))?;
         }
         Ok(Self { path, file, held, others })
     }
@@ -93,31 +134,52 @@ impl Store {
     ///
     /// # Errors
     /// A sentence, when the file cannot be written.
-    pub(super) fn append(&mut self, key: &Key, outcome: &Outcome) -> Result<(), Failure> {
+    pub(super) fn append(&mut self, key: &Key, outcome: &Outcome) -> Result<(), Error> {
         let line = line(key, outcome) + "\n";
-        self.file.write_all(line.as_bytes()).map_err(|error| unwritable(&self.path, &error))
+        self.file.write_all(line.as_bytes()).map_err(|error| Error::unwritable(&self.path, &error))
     }
 
     /// Puts the runs of a sweep in its order in front, and behind them what the directory held beside.
     ///
     /// # Errors
     /// A sentence, when the file cannot be written.
-    pub(super) fn arrange(self, keys: &[Key], outcomes: &[Outcome]) -> Result<(), Failure> {
-        let mut rest = self.held;
+    pub(super) fn arrange(&mut self, keys: &[Key], outcomes: &[Outcome]) -> Result<(), Error> {
+        let mut rest = std::mem::take(&mut self.held);
         let mut text = String::new();
         for (key, outcome) in keys.iter().zip(outcomes) {
             rest.remove(key);
             text += &(line(key, outcome) + "\n");
         }
-        for line in rest.into_values().map(|(_, line)| line).chain(self.others) {
+        for line in rest.into_values().map(|(_, line)| line).chain(std::mem::take(&mut self.others)) {
             text += &(line + "\n");
         }
         replace(&self.path, text.as_bytes())
     }
 }
 
-fn line(key: &Key, outcome: &Outcome) -> String {
+/// The line of a run.
+pub(super) fn line(key: &Key, outcome: &Outcome) -> String {
     json(&Record { version: VERSION.into(), traces: key.traces.clone(), outcome: outcome.clone() })
+}
+
+/// A run from a line that was written elsewhere.
+///
+/// # Errors
+/// A sentence, when it is not the run with this key, or another version's.
+pub(super) fn parse(key: &Key, line: &str) -> Result<Outcome, Error> {
+    let record: Record = serde_json::from_str(line)
+        .map_err(|error| Error::Foreign(format!("what came back is no result of gambeson {VERSION}: {error}")))?;
+    let differs = match &record {
+        Record { version, .. } if version != VERSION => {
+            format!("gambeson is {version} there and {VERSION} here; install the same on both")
+        }
+        Record { traces, .. } if *traces != key.traces => {
+            "a trace or a topology has other content there; give all of them the same files".into()
+        }
+        Record { outcome, .. } if json(&outcome.experiment) != key.experiment => "it is of another experiment".into(),
+        Record { .. } => return Ok(record.outcome),
+    };
+    Err(Error::Foreign(format!("a result from elsewhere cannot be taken: {differs}")))
 }
 
 pub(super) fn json(value: &impl Serialize) -> String {
@@ -128,12 +190,12 @@ pub(super) fn json(value: &impl Serialize) -> String {
 ///
 /// # Errors
 /// A sentence, when it cannot be written.
-pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Failure> {
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     std::fs::write(&beside, content)
         .and_then(|()| std::fs::rename(&beside, path))
-        .map_err(|error| unwritable(path, &error))
+        .map_err(|error| Error::unwritable(path, &error))
 }
 
 #[cfg(test)]
@@ -152,10 +214,11 @@ mod tests {
             outcome.experiment.measure.for_us = f64::from(number).sqrt() * 1e3;
             outcome.busiest_link = f64::from(number).sqrt() / 1e9;
             outcome.flows[0].latency.mean_ns = f64::from(number).cbrt() * 1e3;
-            runs.push((Key::new(&outcome.experiment).expect("no trace to read"), outcome.clone()));
+            runs.push((Key::new(&outcome.experiment, Vec::new()), outcome.clone()));
         }
         let mut store = Store::open(&dir).expect("a store");
         runs.iter().for_each(|(key, outcome)| store.append(key, outcome).expect("it can be written"));
+        drop(store);
         let store = Store::open(&dir).expect("a store");
         for (key, outcome) in &runs {
             assert_eq!(store.find(key).as_ref(), Some(outcome));

@@ -4,23 +4,35 @@ use std::fmt::Write;
 
 use gambeson_sim::experiment::{FlowOutcome, Outcome};
 
-use super::{Sweep, VERSION, store};
+use super::{Over, store};
+use crate::VERSION;
 
 /// Columns of equal length.
-pub(super) struct Table {
-    pub(super) columns: Vec<Column>,
-    pub(super) rows: usize,
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The columns, in order.
+    pub columns: Vec<Column>,
+    /// How long each is.
+    pub rows: usize,
 }
 
-pub(super) struct Column {
-    pub(super) name: String,
-    pub(super) values: Values,
+/// A column.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its name, with the unit last.
+    pub name: String,
+    /// What is in it.
+    pub values: Values,
 }
 
-/// The values of a column; none, where nothing was measured.
-pub(super) enum Values {
+/// The values of a column.
+#[derive(Clone, Debug)]
+pub enum Values {
+    /// Words.
     Text(Vec<String>),
+    /// Whole numbers.
     Count(Vec<u64>),
+    /// Measured values; none, where nothing was measured.
     Number(Vec<Option<f64>>),
 }
 
@@ -28,8 +40,9 @@ pub(super) enum Values {
 pub(super) const EXPERIMENT: &str = "experiment";
 
 impl Table {
-    /// Outcomes in the order of the sweep's points.
-    pub(super) fn new(sweep: &Sweep, outcomes: &[Outcome]) -> Self {
+    /// Outcomes, each with its value of every swept key.
+    #[must_use]
+    pub fn new(over: &[Over], points: &[&[String]], outcomes: &[Outcome]) -> Self {
         let rows: Vec<(usize, &Outcome, &FlowOutcome)> = outcomes
             .iter()
             .enumerate()
@@ -37,8 +50,8 @@ impl Table {
             .collect();
         let mut columns = Vec::new();
         let mut add = |name: &str, values| columns.push(Column { name: name.into(), values });
-        for (index, over) in sweep.over.iter().enumerate().filter(|(_, over)| over.key != "seed") {
-            let text: Vec<String> = rows.iter().map(|(at, ..)| sweep.points[*at].values[index].clone()).collect();
+        for (index, over) in over.iter().enumerate().filter(|(_, over)| over.key != "seed") {
+            let text: Vec<String> = rows.iter().map(|(at, ..)| points[*at][index].clone()).collect();
             let numbers: Option<Vec<f64>> = over.values.iter().map(|value| number(value)).collect();
             add(
                 &over.key,

@@ -10,7 +10,7 @@ use std::thread;
 ///
 /// # Errors
 /// The first error that came.
-pub(crate) fn each<T: Send, R: Send, E: Send>(
+pub fn each<T: Send, R: Send, E: Send>(
     pieces: impl IntoIterator<Item = T>,
     jobs: usize,
     work: impl Fn(&T) -> Result<R, E> + Sync,
@@ -45,6 +45,7 @@ pub(crate) fn each<T: Send, R: Send, E: Send>(
 }
 
 /// As many threads as there are cores.
-pub(crate) fn cores() -> usize {
+#[must_use]
+pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }

@@ -12,6 +12,7 @@ use plotters::style::{FontStyle, register_font};
 use super::Sweep;
 use super::axis::Axis;
 use super::table::{hit_rate, jobs_ended_us};
+use crate::Error;
 
 /// What is drawn.
 pub(super) struct Chart {
@@ -212,9 +213,12 @@ pub(super) fn svg(chart: &Chart) -> String {
 ///
 /// # Errors
 /// A sentence, when the file cannot be written.
-pub(super) fn png(chart: &Chart, path: &Path) -> Result<(), String> {
+pub(super) fn png(chart: &Chart, path: &Path) -> Result<(), Error> {
     let area = BitMapBackend::new(path, chart.size(2)).into_drawing_area();
-    draw(&area, chart, 2).map_err(|error| format!("{} cannot be drawn: {error}", path.display()))
+    draw(&area, chart, 2).map_err(|error| Error::Folder {
+        kind: std::io::ErrorKind::Other,
+        what: format!("{} cannot be drawn: {error}", path.display()),
+    })
 }
 
 const FONT: &str = "sans-serif";

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use super::Sweep;
 use super::picture::{self, Chart};
 use super::table::{EXPERIMENT, Table, Values};
-use super::{Sweep, VERSION};
+use crate::VERSION;
 
 /// The page's text.
 pub(super) fn page(sweep: &Sweep, table: &Table, charts: &[Chart]) -> String {
