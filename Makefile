@@ -22,9 +22,14 @@ help: ## this list
 .PHONY: build
 build: ## release build: target/release/gambeson and its libraries
 	@tools/bootstrap.sh build
-	$(CARGO) build --release --locked --workspace
+	$(CARGO) build --release --locked --workspace --exclude gambeson-python
 	@ln -sfn libgambeson_fi.so $(RELEASE)/libgambeson-fi.so
 	@ln -sfn libgambeson_guard.so $(RELEASE)/libgambeson-guard.so
+
+.PHONY: python
+python: ## the Python package: target/wheels/gambeson-*.whl
+	@tools/bootstrap.sh wheel
+	cd python && ../build/venv-wheel/bin/maturin build --quiet --out $(abspath $(TARGET))/wheels
 
 .PHONY: install
 install: build ## install below PREFIX (default /usr/local; DESTDIR is honoured)
@@ -49,6 +54,7 @@ lint: environments ## formatting, clippy, ruff, mypy, licences
 	$(TOOLS)/ruff check .
 	$(TOOLS)/ruff format --check .
 	$(TOOLS)/mypy
+	$(TOOLS)/mypy --strict python/gambeson
 	@tools/deny.sh --if-present
 
 .PHONY: deny
@@ -60,11 +66,11 @@ unit: ## the Rust tests
 	$(CARGO) test --locked --workspace
 
 .PHONY: test
-test: lint build unit ## everything that fits 25 minutes on two cores
+test: lint build python unit ## everything that fits 25 minutes on two cores
 	$(PYTEST)
 
 .PHONY: test-long
-test-long: lint build unit ## everything, the long tests and the conformance suites included
+test-long: lint build python unit ## everything, the long tests and the conformance suites included
 	$(PYTEST) --long
 	$(MAKE) deny conformance fuzz-short miri asan
 

@@ -12,6 +12,7 @@ from harness.hosts import Hosts, hosts
 from harness.jobs import Job, Runner
 from harness.mpis import Mpi
 from harness.programs import Programs
+from harness.python import Package
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +67,17 @@ def gambeson() -> Path:
     if not path.is_file():
         unavailable(f"{path} is missing: run make build")
     return path
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """The Python package, installed from the wheel that `make python` built."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", mpis.ROOT / "target"))
+    python = mpis.ROOT / "build" / "venv-python" / "bin" / "python"
+    wheels = sorted((target / "wheels").glob("gambeson-*.whl"), key=lambda wheel: wheel.stat().st_mtime)
+    if not wheels or not python.is_file():
+        unavailable(f"there is no wheel in {target / 'wheels'}, or no {python}: run make python environments")
+    return Package(wheels[-1], python, tmp_path_factory.mktemp("package"))
 
 
 @pytest.fixture(scope="session")

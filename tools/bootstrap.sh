@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what Gambeson's own commands need and is missing; quick when nothing is.
 #   tools/bootstrap.sh build            a C compiler and Rust
+#   tools/bootstrap.sh wheel            + what builds the Python package
 #   tools/bootstrap.sh demo             + one virtual environment with MPICH, one with tools
-#   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI and Fortran
+#   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI, Fortran, and who takes the package's tables
 # Debian packages are installed with apt-get when run as root; otherwise their names are printed and the script stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,9 +14,10 @@ demo_packages=(python3 python3-venv iproute2 util-linux)
 test_packages=(slurmctld slurmd slurm-client munge gfortran openmpi-bin libopenmpi-dev libcoarrays-openmpi-dev libfabric1 tcpdump procps)
 case $purpose in
 build) packages=("${build_packages[@]}") environments=() ;;
+wheel) packages=("${build_packages[@]}" python3 python3-venv) environments=(wheel) ;;
 demo) packages=("${build_packages[@]}" "${demo_packages[@]}") environments=(tools mpich) ;;
-test) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}") environments=(tools mpich openmpi impi debian) ;;
-*) echo "usage: tools/bootstrap.sh build|demo|test" >&2; exit 2 ;;
+test) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}") environments=(tools mpich openmpi impi debian wheel python) ;;
+*) echo "usage: tools/bootstrap.sh build|wheel|demo|test" >&2; exit 2 ;;
 esac
 
 # A package counts as present when dpkg says so; on a machine without dpkg the user is trusted.
