@@ -8,9 +8,10 @@ use std::collections::BinaryHeap;
 
 use crate::time::Time;
 
-/// Buckets of the wheel, a power of two.
-const BUCKETS: usize = 8192;
-const MASK: u64 = BUCKETS as u64 - 1;
+/// The fewest and most buckets of a wheel, powers of two. Few stay in the processor's cache, many hold few events each.
+const BUCKETS: [u64; 2] = [1024, 8192];
+/// Events that a bucket may hold before there are more buckets.
+const CROWD: u64 = 4;
 
 /// A queue of events with their times.
 pub struct Wheel<E> {
@@ -22,8 +23,12 @@ pub struct Wheel<E> {
     /// A bucket holds 2^shift picoseconds.
     shift: u32,
     buckets: Box<[Vec<(Time, E)>]>,
+    /// Memory of buckets that were emptied, the last one first: what is filled next is still in the processor's cache.
+    spare: Vec<Vec<(Time, E)>>,
     /// A bit for every bucket that is not empty.
-    filled: [u64; BUCKETS / 64],
+    filled: Box<[u64]>,
+    /// The number of buckets less one.
+    mask: u64,
     /// What lies beyond the wheel's horizon, and the number of its entry.
     late: BinaryHeap<Reverse<(Time, u64, Ordered<E>)>>,
     entered: u64,
@@ -36,13 +41,17 @@ impl<E: Copy> Wheel<E> {
     /// events lie up to `ahead` in the future, as all of those must fit the wheel. A bad guess costs speed and nothing else.
     #[must_use]
     pub fn new(spacing: Time, ahead: Time) -> Self {
+        let wanted = 2 * ahead / (CROWD * spacing.max(1));
+        let buckets = wanted.next_power_of_two().clamp(BUCKETS[0], BUCKETS[1]);
         Self {
             now: 0,
             current: Vec::new(),
             bucket: 0,
-            shift: spacing.max(2 * ahead / BUCKETS as u64).max(1).ilog2(),
-            buckets: std::iter::repeat_with(Vec::new).take(BUCKETS).collect(),
-            filled: [0; BUCKETS / 64],
+            shift: spacing.max(2 * ahead / buckets).max(1).ilog2(),
+            buckets: std::iter::repeat_with(Vec::new).take(buckets as usize).collect(),
+            spare: Vec::new(),
+            filled: vec![0; buckets as usize / 64].into(),
+            mask: buckets - 1,
             late: BinaryHeap::new(),
             entered: 0,
             passed: 0,
@@ -71,7 +80,7 @@ impl<E: Copy> Wheel<E> {
             // Before those of the same time, which leave first from the end.
             let place = self.current.iter().rposition(|&(time, _)| time > at).map_or(0, |before| before + 1);
             self.current.insert(place, (at, event));
-        } else if bucket - self.bucket < BUCKETS as u64 {
+        } else if bucket - self.bucket <= self.mask {
             self.put(bucket, (at, event));
         } else {
             self.entered += 1;
@@ -98,9 +107,13 @@ impl<E: Copy> Wheel<E> {
     }
 
     fn put(&mut self, bucket: u64, entry: (Time, E)) {
-        let index = (bucket & MASK) as usize;
-        self.buckets[index].push(entry);
-        self.filled[index / 64] |= 1 << (index % 64);
+        let index = (bucket & self.mask) as usize;
+        let bucket = &mut self.buckets[index];
+        if bucket.capacity() == 0 {
+            *bucket = self.spare.pop().unwrap_or_default();
+            self.filled[index / 64] |= 1 << (index % 64);
+        }
+        bucket.push(entry);
     }
 
     /// Goes to the next bucket that is not empty. Whether there is one.
@@ -116,15 +129,18 @@ impl<E: Copy> Wheel<E> {
         // What has come within the horizon moves before anything else can be put there, so the order of entry stays.
         while let Some(&Reverse((at, _, Ordered(event)))) = self.late.peek() {
             let bucket = at >> self.shift;
-            if bucket - self.bucket >= BUCKETS as u64 {
+            if bucket - self.bucket > self.mask {
                 break;
             }
             self.late.pop();
             self.put(bucket, (at, event));
         }
-        let index = (next & MASK) as usize;
+        let index = (next & self.mask) as usize;
         self.filled[index / 64] &= !(1 << (index % 64));
-        std::mem::swap(&mut self.current, &mut self.buckets[index]);
+        let emptied = std::mem::replace(&mut self.current, std::mem::take(&mut self.buckets[index]));
+        if emptied.capacity() > 0 {
+            self.spare.push(emptied);
+        }
         if self.current.len() > 1 {
             self.current.reverse();
             self.current.sort_by_key(|&(at, _)| Reverse(at));
@@ -135,7 +151,7 @@ impl<E: Copy> Wheel<E> {
 
     /// The nearest bucket after this one that is not empty.
     fn next_filled(&self) -> Option<u64> {
-        let from = (self.bucket + 1) & MASK;
+        let from = (self.bucket + 1) & self.mask;
         let words = self.filled.len();
         let (first, bit) = (from as usize / 64, from % 64);
         // The word of `from` twice: first its upper bits, at last its lower ones.
@@ -149,7 +165,7 @@ impl<E: Copy> Wheel<E> {
             }
             if bits != 0 {
                 let index = word as u64 * 64 + u64::from(bits.trailing_zeros());
-                return Some(self.bucket + 1 + (index.wrapping_sub(from) & MASK));
+                return Some(self.bucket + 1 + (index.wrapping_sub(from) & self.mask));
             }
         }
         None

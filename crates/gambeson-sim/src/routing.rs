@@ -47,23 +47,36 @@ pub fn lanes(topology: &Topology) -> u8 {
 #[must_use]
 #[inline]
 pub fn step(topology: &Topology, switch: u32, in_port: u32, node: u32) -> Hop {
+    leg(topology, switch, in_port, node).0
+}
+
+/// The deterministic step, and how many of the switches behind it do the same: they have it leave by the port with the
+/// same number, counted at the switch, on the same lane. So nothing is looked up there.
+#[must_use]
+#[inline]
+pub fn leg(topology: &Topology, switch: u32, in_port: u32, node: u32) -> (Hop, u32) {
     let first = topology.first_port(switch);
-    match &topology.shape {
+    let hop = match &topology.shape {
         Shape::Grid(grid) => {
             let target = node / grid.hosts;
             if target == switch {
-                return Hop { port: first + node % grid.hosts, lane: 0 };
+                return (Hop { port: first + node % grid.hosts, lane: 0 }, 0);
             }
             let (here, there) = (grid.coordinates(switch), grid.coordinates(target));
             let dimension = here.iter().zip(there).position(|(a, b)| a != b).expect("another switch is elsewhere");
             let (a, b, dim) = (here[dimension], there[dimension], grid.dims[dimension]);
             if !grid.wraps || dim == 2 {
-                return Hop { port: first + grid.port(dimension, b > a), lane: 0 };
+                return (Hop { port: first + grid.port(dimension, b > a), lane: 0 }, a.abs_diff(b) - 1);
             }
             let up = (b + dim - a) % dim <= dim / 2;
             // Lane 0 up to the link that joins the ends, lane 1 for what need not cross it any more.
             let crosses = if up { b < a } else { b > a };
-            Hop { port: first + grid.port(dimension, up), lane: u8::from(!crosses) }
+            let more = match (crosses, up) {
+                (true, true) => dim - a - 1,
+                (true, false) => a,
+                (false, _) => a.abs_diff(b) - 1,
+            };
+            return (Hop { port: first + grid.port(dimension, up), lane: u8::from(!crosses) }, more);
         }
         Shape::FatTree(tree) => {
             Hop { port: first + tree.down(switch, node).unwrap_or_else(|| tree.up(switch, node)), lane: 0 }
@@ -71,12 +84,12 @@ pub fn step(topology: &Topology, switch: u32, in_port: u32, node: u32) -> Hop {
         Shape::Dragonfly(dragonfly) => {
             let target = node / dragonfly.hosts;
             if target == switch {
-                return Hop { port: first + node % dragonfly.hosts, lane: 0 };
+                return (Hop { port: first + node % dragonfly.hosts, lane: 0 }, 0);
             }
             let (group, router) = (switch / dragonfly.routers, switch % dragonfly.routers);
             let (target_group, target_router) = (target / dragonfly.routers, target % dragonfly.routers);
             if group == target_group {
-                return Hop { port: first + dragonfly.local(router, target_router), lane: 1 };
+                return (Hop { port: first + dragonfly.local(router, target_router), lane: 1 }, 0);
             }
             let channel = dragonfly.channel(group, target_group);
             let gateway = channel / dragonfly.globals;
@@ -89,7 +102,8 @@ pub fn step(topology: &Topology, switch: u32, in_port: u32, node: u32) -> Hop {
             let port = if target == switch { out } else { first + u32::from(listed.next(switch, in_port, target)) };
             Hop { port, lane: 0 }
         }
-    }
+    };
+    (hop, 0)
 }
 
 /// The ports that lead closer to `node`; adaptive routing chooses among them.
@@ -249,6 +263,35 @@ mod tests {
     fn a_cycle_is_found() {
         assert_eq!(cycle(&[vec![1], vec![2], vec![3, 1], vec![]]), Some(vec![1, 2]));
         assert_eq!(cycle(&[vec![1, 2], vec![2], vec![]]), None);
+    }
+
+    /// What a leg says of the switches behind is what each of them would say.
+    #[test]
+    fn legs_are_steps() {
+        for text in [
+            "kind = 'mesh'\ndims = [5, 3, 2]\nhosts = 2",
+            "kind = 'torus'\ndims = [6, 5]",
+            "kind = 'torus'\ndims = [2, 7]",
+        ] {
+            let topology = network(text);
+            let mut longest = 0;
+            for from in 0..topology.nodes {
+                for to in (0..topology.nodes).filter(|&to| topology.switch_of(to) != topology.switch_of(from)) {
+                    let mut in_port = topology.peer[from as usize];
+                    let mut switch = topology.switch[in_port as usize];
+                    let (hop, more) = leg(&topology, switch, in_port, to);
+                    let local = hop.port - topology.first_port(switch);
+                    for _ in 0..more {
+                        in_port = topology.peer[(topology.first_port(switch) + local) as usize];
+                        switch = topology.switch[in_port as usize];
+                        let next = step(&topology, switch, in_port, to);
+                        assert_eq!((next.port - topology.first_port(switch), next.lane), (local, hop.lane), "{text}");
+                    }
+                    longest = longest.max(more);
+                }
+            }
+            assert!(longest > 1, "{text}");
+        }
     }
 
     #[test]

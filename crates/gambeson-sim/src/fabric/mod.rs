@@ -15,8 +15,8 @@ mod port;
 pub use config::{FabricConfig, Named, Queueing, Rate};
 pub use packet::{Packet, Send};
 
-use packet::{NONE, Packets};
-use port::{Input, Lane, NEVER, Port};
+use packet::{Header, NONE, Packets};
+use port::{Input, Lane, NEVER, Port, Returning, lane};
 
 use crate::engine::Wheel;
 use crate::error::Error;
@@ -85,9 +85,10 @@ pub struct Fabric {
     events: Wheel<Event>,
     packets: Packets,
     ports: Vec<Port>,
-    /// By port and lane.
+    returning: Vec<Returning>,
+    /// By port and lane, those behind the first; see [`lane`].
     lanes: Vec<Lane>,
-    /// The same for inputs; empty with a queue for each output.
+    /// Inputs by port and lane; empty with a queue for each output.
     inputs: Vec<Input>,
     filters: Vec<Option<PortFilter>>,
     units: Vec<Unit>,
@@ -154,8 +155,16 @@ impl Fabric {
         Ok(Self {
             events: Wheel::new(spacing, 2 * (packet + hop)),
             packets: Packets::default(),
-            ports: topology.peer.iter().map(|&peer| Port::new(peer)).collect(),
-            lanes: vec![Lane::new(config.buffer_bytes); count * lanes_a_port],
+            ports: topology
+                .peer
+                .iter()
+                .map(|&peer| {
+                    let next = if peer == UNPLUGGED { NONE } else { topology.switch[peer as usize] };
+                    Port::new(peer, next, Lane::new(config.buffer_bytes))
+                })
+                .collect(),
+            returning: std::iter::repeat_with(Returning::default).take(count).collect(),
+            lanes: vec![Lane::new(config.buffer_bytes); count * (lanes_a_port - 1)],
             inputs: vec![Input { first: NONE, last: NONE }; if fifo { count * lanes_a_port } else { 0 }],
             filters: if filters.iter().any(Option::is_some) { filters } else { Vec::new() },
             units: if sealed { vec![Unit::new(security); topology.nodes as usize] } else { Vec::new() },
@@ -272,7 +281,7 @@ impl Fabric {
     pub fn send(&mut self, now: Time, send: &Send) {
         debug_assert!(send.from != send.to && send.class < self.config.classes);
         self.counts.sent += 1;
-        let packet = self.packets.put(Packet::new(now, send));
+        let packet = self.packets.put(now, send);
         match self.units.get_mut(send.from as usize) {
             None => self.enter(now, packet),
             Some(unit) => {
@@ -362,13 +371,15 @@ impl Fabric {
         for &(_, event) in bucket {
             match event {
                 Event::Arrive(packet) => {
-                    let Packet { port, .. } = self.packets[packet];
-                    let sender = &self.ports[self.ports[port as usize].peer as usize];
-                    seen ^= sender.returning.last().map_or(0, |&(at, ..)| at);
+                    let Header { sender, switch, leg, leg_port, .. } = self.packets[packet];
+                    seen ^= self.returning[sender as usize].touch();
+                    if leg > 0 {
+                        let out = (self.topology.first_port(switch) + u32::from(leg_port)) as usize;
+                        seen ^= self.ports[out].free_at;
+                    }
                 }
                 Event::Free(port) => {
-                    let first = self.lanes[port as usize * self.lanes_a_port].first;
-                    seen ^= self.ports[port as usize].free_at ^ u64::from(first);
+                    seen ^= self.ports[port as usize].free_at;
                 }
                 _ => {}
             }
@@ -385,12 +396,13 @@ impl Fabric {
     }
 
     fn arrive(&mut self, now: Time, packet: u32, traffic: &mut impl Traffic) {
-        let entry = self.packets[packet];
-        if self.topology.is_adapter(entry.port) {
-            self.give_back(entry.port, entry.lane, entry.bytes, now + self.wire);
-            match self.units.get_mut(entry.to as usize) {
+        let Header { port, to, sender, lane, bytes, p_key, .. } = self.packets[packet];
+        if self.topology.is_adapter(port) {
+            self.give_back(now, sender, lane, bytes, now + self.wire);
+            match self.units.get_mut(to as usize) {
                 None => self.deliver(now, packet, traffic),
                 Some(unit) => {
+                    let entry = self.packets.whole(packet);
                     let running = traffic.is_running(&entry);
                     let pass =
                         Pass { key: entry.key, bytes: entry.bytes.into(), owner: entry.owners[1].into(), running };
@@ -400,15 +412,15 @@ impl Fabric {
             }
             return;
         }
-        if let Some(Some(filter)) = self.filters.get_mut(entry.port as usize) {
-            let verdict = filter.check(now, entry.p_key, traffic.is_valid(&entry));
+        if let Some(Some(filter)) = self.filters.get_mut(port as usize) {
+            let verdict = filter.check(now, p_key, traffic.is_valid(&self.packets.whole(packet)));
             if !verdict.passes {
                 self.counts.dropped += 1;
                 self.packets.take(packet);
                 // The buffer is free when the tail has come in.
-                let rest = if self.config.store_and_forward { 0 } else { self.serialisation(entry.bytes.into()) };
+                let rest = if self.config.store_and_forward { 0 } else { self.serialisation(bytes.into()) };
                 let gone = now + rest;
-                self.give_back(entry.port, entry.lane, entry.bytes, gone + self.wire);
+                self.give_back(now, sender, lane, bytes, gone + self.wire);
                 return;
             }
             if verdict.delay > 0 {
@@ -430,7 +442,7 @@ impl Fabric {
         if self.inputs.is_empty() {
             return self.direct(now, packet);
         }
-        let Packet { port, lane, .. } = self.packets[packet];
+        let Header { port, lane, .. } = self.packets[packet];
         let input = &mut self.inputs[port as usize * self.lanes_a_port + usize::from(lane)];
         match input.last {
             NONE => {
@@ -446,15 +458,19 @@ impl Fabric {
 
     /// Decides where a packet goes, and queues it there.
     fn direct(&mut self, now: Time, packet: u32) {
-        let Packet { port, to, class, bytes, .. } = self.packets[packet];
-        let switch = self.topology.switch[port as usize];
-        let mut hop = routing::step(&self.topology, switch, port, to);
-        if self.routing == Routing::Adaptive
-            && let Some(better) = self.roomiest(now, switch, to, class, bytes)
-        {
-            hop = better;
-        }
+        let Header { port, switch, to, class, bytes, leg, leg_port, out_lane, .. } = self.packets[packet];
+        let first = self.topology.first_port(switch);
+        let (hop, left) = if self.routing == Routing::Adaptive {
+            let better = self.roomiest(now, switch, to, class, bytes);
+            (better.unwrap_or_else(|| routing::step(&self.topology, switch, port, to)), 0)
+        } else if leg > 0 {
+            (Hop { port: first + u32::from(leg_port), lane: out_lane - class * self.lanes_a_class }, u32::from(leg) - 1)
+        } else {
+            routing::leg(&self.topology, switch, port, to)
+        };
         let entry = &mut self.packets[packet];
+        entry.leg_port = (hop.port - first) as u16;
+        entry.leg = left.min(LEG_MAX) as u16;
         entry.out = hop.port;
         entry.out_lane = class * self.lanes_a_class + hop.lane;
         self.join(now, packet);
@@ -463,18 +479,20 @@ impl Fabric {
     /// The adaptive lane with the most room among those that lead closer, if one has room for this packet and all that
     /// waits for it already.
     fn roomiest(&mut self, now: Time, switch: u32, to: u32, class: u8, bytes: u16) -> Option<Hop> {
-        let Self { topology, ports, lanes, .. } = self;
+        let Self { topology, ports, returning, lanes, lanes_a_port, .. } = self;
         let (mut best, mut room) = (None, i64::from(bytes) - 1);
         let adaptive = self.escape_lanes..self.lanes_a_class;
         let offset = usize::from(class * self.lanes_a_class);
         routing::closer(topology, switch, to, |port| {
-            let first = port as usize * self.lanes_a_port;
-            collect(&mut ports[port as usize], &mut lanes[first..first + self.lanes_a_port], now);
-            for lane in adaptive.clone() {
-                let there = &lanes[first + offset + usize::from(lane)];
+            let index = port as usize;
+            returning[index].collect(now, |number, bytes| {
+                lane(&mut ports[index], lanes, index, *lanes_a_port, number.into()).credit += u32::from(bytes);
+            });
+            for number in adaptive.clone() {
+                let there = lane(&mut ports[index], lanes, index, *lanes_a_port, offset + usize::from(number));
                 let left = i64::from(there.credit) - i64::from(there.queued);
                 if left > room {
-                    (best, room) = (Some(Hop { port, lane }), left);
+                    (best, room) = (Some(Hop { port, lane: number }), left);
                 }
             }
         });
@@ -484,14 +502,14 @@ impl Fabric {
     /// Queues a packet at its output.
     #[inline]
     fn join(&mut self, now: Time, packet: u32) {
-        let Packet { out, out_lane, bytes, .. } = self.packets[packet];
-        let lane = &mut self.lanes[out as usize * self.lanes_a_port + usize::from(out_lane)];
+        let Header { out, out_lane, bytes, .. } = self.packets[packet];
+        let lane = self.lane(out as usize, out_lane.into());
         lane.queued += u32::from(bytes);
-        match lane.last {
+        let last = std::mem::replace(&mut lane.last, packet);
+        match last {
             NONE => lane.first = packet,
             last => self.packets[last].next = packet,
         }
-        lane.last = packet;
         let port = &mut self.ports[out as usize];
         port.filled |= 1 << out_lane;
         if port.free_at <= now {
@@ -514,8 +532,10 @@ impl Fabric {
             }
             return;
         }
-        port.blocked = 0;
-        let first = index * self.lanes_a_port;
+        if port.blocked != 0 {
+            port.blocked = 0;
+            self.returning[index].waited_for = 0;
+        }
         loop {
             let port = &mut self.ports[index];
             let candidates = port.filled & !port.blocked;
@@ -523,20 +543,21 @@ impl Fabric {
                 break;
             }
             let chosen = self.choose(index, candidates);
-            let packet = self.lanes[first + chosen].first;
+            let packet = self.lane(index, chosen).first;
             let bytes = u32::from(self.packets[packet].bytes);
-            if self.lanes[first + chosen].credit < bytes {
-                collect(&mut self.ports[index], &mut self.lanes[first..first + self.lanes_a_port], now);
+            if self.lane(index, chosen).credit < bytes {
+                self.collect(now, index);
             }
-            if self.lanes[first + chosen].credit >= bytes {
+            if self.lane(index, chosen).credit >= bytes {
                 return self.transmit(now, out, chosen, packet);
             }
             self.ports[index].blocked |= 1 << chosen;
+            self.returning[index].waited_for |= 1 << chosen;
         }
         // What waits, waits for credit. Where none is on its way, its arrival will be noticed.
         let port = &self.ports[index];
         if port.blocked != 0
-            && let Some(soonest) = port.returning.iter().map(|&(at, ..)| at).min()
+            && let Some(soonest) = self.returning[index].soonest()
         {
             self.look_again(out, soonest);
         }
@@ -577,21 +598,18 @@ impl Fabric {
         let entry = self.packets[packet];
         let bytes = u32::from(entry.bytes);
         let duration = self.serialisation(bytes);
-        // Kept short, it stays in the cache.
-        if self.ports[index].returning.len() >= RETURNING {
-            let first = index * self.lanes_a_port;
-            collect(&mut self.ports[index], &mut self.lanes[first..first + self.lanes_a_port], now);
-        }
-        let lane = &mut self.lanes[index * self.lanes_a_port + chosen];
+        let lane = self.lane(index, chosen);
         lane.credit -= bytes;
         lane.queued -= bytes;
         lane.first = entry.next;
-        let port = &mut self.ports[index];
         if entry.next == NONE {
             lane.last = NONE;
+        }
+        let port = &mut self.ports[index];
+        if entry.next == NONE {
             port.filled &= !(1 << chosen);
         }
-        let peer = port.peer;
+        let (peer, next_switch) = (port.peer, port.next_switch);
         if self.marker.is_some() && entry.port != out {
             self.mark(packet, entry.port, peer);
         }
@@ -609,13 +627,15 @@ impl Fabric {
                 self.events.push(now + duration, Event::Left(entry.token));
             }
         } else {
-            self.give_back(entry.port, entry.lane, entry.bytes, now + duration + self.wire);
+            self.give_back(now, entry.sender, entry.lane, entry.bytes, now + duration + self.wire);
             if !self.inputs.is_empty() {
                 self.next_of_input(now, &entry);
             }
         }
         let moved = &mut self.packets[packet];
+        moved.sender = out;
         moved.port = peer;
+        moved.switch = next_switch;
         moved.lane = entry.out_lane;
         moved.next = NONE;
         moved.next_in = NONE;
@@ -642,7 +662,7 @@ impl Fabric {
     }
 
     /// The packet behind the one that leaves becomes the first of its input.
-    fn next_of_input(&mut self, now: Time, gone: &Packet) {
+    fn next_of_input(&mut self, now: Time, gone: &Header) {
         let input = &mut self.inputs[gone.port as usize * self.lanes_a_port + usize::from(gone.lane)];
         input.first = gone.next_in;
         match gone.next_in {
@@ -651,37 +671,41 @@ impl Fabric {
         }
     }
 
-    /// Buffer at an input is free from `at` on, as its sender sees it.
     #[inline]
-    fn give_back(&mut self, in_port: u32, lane: u8, bytes: u16, at: Time) {
-        let sender = self.ports[in_port as usize].peer;
-        let port = &mut self.ports[sender as usize];
-        port.returning.push((at, lane, bytes));
-        if port.blocked & 1 << lane != 0 && at < port.wake_at {
-            port.wake_at = at;
+    fn lane(&mut self, index: usize, number: usize) -> &mut Lane {
+        lane(&mut self.ports[index], &mut self.lanes, index, self.lanes_a_port, number)
+    }
+
+    /// Counts the credit that has come back to a port.
+    fn collect(&mut self, now: Time, index: usize) {
+        let Self { returning, ports, lanes, lanes_a_port, .. } = self;
+        returning[index].collect(now, |number, bytes| {
+            lane(&mut ports[index], lanes, index, *lanes_a_port, number.into()).credit += u32::from(bytes);
+        });
+    }
+
+    /// The buffer at the other end of `sender` is free from `at` on, as that sees it.
+    #[inline]
+    fn give_back(&mut self, now: Time, sender: u32, lane: u8, bytes: u16, at: Time) {
+        let index = sender as usize;
+        let Self { returning, ports, lanes, lanes_a_port, .. } = self;
+        let returning = &mut returning[index];
+        returning.push(now, at, lane, bytes, |lane, bytes| {
+            self::lane(&mut ports[index], lanes, index, *lanes_a_port, lane.into()).credit += u32::from(bytes);
+        });
+        if returning.waited_for & 1 << lane != 0 && at < self.ports[index].wake_at {
+            self.ports[index].wake_at = at;
             self.events.push(at, Event::Free(sender));
         }
     }
-}
-
-/// Counts the credit that has come back.
-#[inline]
-fn collect(port: &mut Port, lanes: &mut [Lane], now: Time) {
-    port.returning.retain(|&(at, lane, bytes)| {
-        let there = at <= now;
-        if there {
-            lanes[usize::from(lane)].credit += u32::from(bytes);
-        }
-        !there
-    });
 }
 
 /// Events of a bucket that are worth a look ahead.
 const LARGE: usize = 16;
 /// Events between two questions whether to go on, about: some ten milliseconds.
 const PIECE: u64 = 100_000;
-/// Entries of returning credit that are worth a look.
-const RETURNING: usize = 4;
+/// The most switches that a packet remembers its port for.
+const LEG_MAX: u32 = u16::MAX as u32;
 /// What a class of weight one sends before it is the next one's turn.
 const TURN_BYTES: u32 = 1024;
 

@@ -5,7 +5,7 @@ use crate::time::Time;
 /// No packet.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A packet under way.
+/// A packet, as the traffic sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// When it was handed to the adapter.
@@ -22,27 +22,56 @@ pub struct Packet {
     pub token: u32,
     /// What its switches write into it for whoever traces it.
     pub mark: u64,
-    /// The port whose buffer it is in.
-    pub(super) port: u32,
-    /// The port it waits for.
-    pub(super) out: u32,
-    pub(super) next: u32,
-    pub(super) next_in: u32,
     /// Its length on the link.
     pub bytes: u16,
     /// Partition key.
     pub p_key: u16,
     /// Class of traffic.
     pub class: u8,
-    /// Lane of the buffer it is in, and of the one it goes to.
-    pub(super) lane: u8,
-    pub(super) out_lane: u8,
     /// Links it has crossed.
     pub hops: u8,
     /// The process on its node that sends it, and the one that gets it.
     pub owners: [u16; 2],
+}
+
+/// What switches need of a packet under way: a cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Header {
+    pub(super) mark: u64,
+    pub(super) to: u32,
+    /// The port that sent it last.
+    pub(super) sender: u32,
+    /// The port whose buffer it is in, and the switch of that.
+    pub(super) port: u32,
+    pub(super) switch: u32,
+    /// The port it waits for.
+    pub(super) out: u32,
+    pub(super) next: u32,
+    pub(super) next_in: u32,
+    pub(super) token: u32,
+    pub(super) bytes: u16,
+    pub(super) p_key: u16,
+    /// Switches yet to come that have it leave by the same port of theirs, and that port.
+    pub(super) leg: u16,
+    pub(super) leg_port: u16,
+    /// Lane of the buffer it is in, and of the one it goes to.
+    pub(super) lane: u8,
+    pub(super) out_lane: u8,
+    pub(super) class: u8,
+    pub(super) hops: u8,
     /// Whether the traffic wants to hear when its last byte has left the adapter.
-    pub last: bool,
+    pub(super) last: bool,
+}
+
+/// What only its ends need.
+#[derive(Clone, Copy)]
+struct Body {
+    created: Time,
+    key: u64,
+    from: u32,
+    claimed: u32,
+    owners: [u16; 2],
 }
 
 /// What the traffic says of a packet that it sends.
@@ -70,77 +99,82 @@ pub struct Send {
     pub last: bool,
 }
 
-impl Packet {
-    pub(super) fn new(now: Time, send: &Send) -> Self {
-        let &Send { from, to, claimed, bytes, token, key, p_key, class, owners, last } = send;
-        Packet {
-            created: now,
-            key,
-            from,
-            to,
-            claimed: claimed.unwrap_or(from),
-            token,
-            mark: 0,
-            port: from,
-            out: from,
-            next: NONE,
-            next_in: NONE,
-            bytes,
-            p_key,
-            class,
-            lane: 0,
-            out_lane: 0,
-            hops: 0,
-            owners,
-            last,
-        }
-    }
-}
-
 /// A table whose places are used anew.
 #[derive(Default)]
 pub(super) struct Packets {
-    places: Vec<Packet>,
+    headers: Vec<Header>,
+    bodies: Vec<Body>,
     free: Vec<u32>,
 }
 
 impl Packets {
-    pub(super) fn put(&mut self, packet: Packet) -> u32 {
+    pub(super) fn put(&mut self, now: Time, send: &Send) -> u32 {
+        let &Send { from, to, claimed, bytes, token, key, p_key, class, owners, last } = send;
+        let header = Header {
+            mark: 0,
+            to,
+            sender: from,
+            port: from,
+            switch: NONE,
+            out: from,
+            next: NONE,
+            next_in: NONE,
+            token,
+            bytes,
+            p_key,
+            leg: 0,
+            leg_port: 0,
+            lane: 0,
+            out_lane: 0,
+            class,
+            hops: 0,
+            last,
+        };
+        let body = Body { created: now, key, from, claimed: claimed.unwrap_or(from), owners };
         match self.free.pop() {
             Some(place) => {
-                self.places[place as usize] = packet;
+                self.headers[place as usize] = header;
+                self.bodies[place as usize] = body;
                 place
             }
             None => {
-                self.places.push(packet);
-                self.places.len() as u32 - 1
+                self.headers.push(header);
+                self.bodies.push(body);
+                self.headers.len() as u32 - 1
             }
         }
     }
 
+    /// All of a packet.
+    pub(super) fn whole(&self, place: u32) -> Packet {
+        let Header { mark, to, token, bytes, p_key, class, hops, .. } = self[place];
+        let Body { created, key, from, claimed, owners } = self.bodies[place as usize];
+        Packet { created, key, from, to, claimed, token, mark, bytes, p_key, class, hops, owners }
+    }
+
     pub(super) fn take(&mut self, place: u32) -> Packet {
         self.free.push(place);
-        self.places[place as usize]
+        self.whole(place)
     }
 
     /// Packets under way.
     pub(super) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.headers.len() - self.free.len()
     }
 }
 
 impl std::ops::Index<u32> for Packets {
-    type Output = Packet;
+    type Output = Header;
 
     #[inline]
-    fn index(&self, place: u32) -> &Packet {
-        &self.places[place as usize]
+    fn index(&self, place: u32) -> &Header {
+        &self.headers[place as usize]
     }
 }
 
 impl std::ops::IndexMut<u32> for Packets {
     #[inline]
-    fn index_mut(&mut self, place: u32) -> &mut Packet {
-        &mut self.places[place as usize]
+    fn index_mut(&mut self, place: u32) -> &mut Header {
+        &mut self.headers[place as usize]
     }
 }

@@ -136,11 +136,11 @@ fn nothing_is_lost_and_nothing_sticks_under_overload() {
                 let counts = fabric.counts();
                 assert!(counts.sent > 5000 && counts.sent == counts.arrived, "{topology}, {routing:?}: {counts:?}");
                 assert!(fabric.packets.len() == 0);
-                for (index, lane) in fabric.lanes.iter().enumerate() {
-                    let port = &fabric.ports[index / fabric.lanes_a_port];
-                    let mine = (index % fabric.lanes_a_port) as u8;
-                    let back: u32 =
-                        port.returning.iter().filter(|entry| entry.1 == mine).map(|entry| u32::from(entry.2)).sum();
+                let (ports, lanes) = (fabric.ports.len(), fabric.lanes_a_port);
+                for (index, number) in (0..ports).flat_map(|index| (0..lanes).map(move |number| (index, number))) {
+                    let back = fabric.returning[index].all().filter(|&(_, lane, _)| usize::from(lane) == number);
+                    let back: u32 = back.map(|(.., bytes)| u32::from(bytes)).sum();
+                    let lane = fabric.lane(index, number);
                     assert_eq!((lane.credit + back, lane.queued), (1024, 0), "credit is neither lost nor made");
                 }
             }

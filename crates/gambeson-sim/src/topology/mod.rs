@@ -90,6 +90,8 @@ pub struct Topology {
     pub switch: Vec<u32>,
     /// The first port of each switch, and one more for the end.
     first_port: Vec<u32>,
+    /// Ports of a switch, where all have as many; else 0.
+    radix: u32,
     /// What the network is, for its routing.
     pub shape: Shape,
 }
@@ -132,7 +134,10 @@ impl Topology {
             first_port.push(switch.len() as u32);
         }
         let switches = first_port.len() as u32 - 1;
-        Self { nodes, switches, peer: vec![UNPLUGGED; switch.len()], switch, first_port, shape }
+        let radix = first_port[1] - first_port[0];
+        let uniform = first_port.windows(2).all(|two| two[1] - two[0] == radix);
+        let radix = if uniform { radix } else { 0 };
+        Self { nodes, switches, peer: vec![UNPLUGGED; switch.len()], switch, first_port, radix, shape }
     }
 
     /// Joins two ports.
@@ -156,8 +161,10 @@ impl Topology {
 
     /// The first port of a switch.
     #[must_use]
+    #[inline]
     pub fn first_port(&self, switch: u32) -> u32 {
-        self.first_port[switch as usize]
+        // Computed where it can be, as a table of a large network is not in the processor's cache.
+        if self.radix > 0 { self.nodes + switch * self.radix } else { self.first_port[switch as usize] }
     }
 
     /// The switch that a node is plugged into.
