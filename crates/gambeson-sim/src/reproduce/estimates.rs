@@ -50,7 +50,26 @@ pub(super) fn key_cache(_: &Setting<'_>) -> Result<Outcome, Error> {
 pub(super) fn infiniband(_: &Setting<'_>) -> Result<Outcome, Error> {
     let mut findings = claims(Paper::InfiniBandSecurity);
     findings.extend(forging());
-    Ok(Outcome { findings, tables: vec![enforcement(), distribution()] })
+    Ok(Outcome { findings, tables: vec![enforcement(), distribution(), alerts()] })
+}
+
+/// What the length of a row of failures, which the paper leaves open, decides.
+fn alerts() -> Table {
+    let title = "Forging by the failures before an alert: packets until then, and that one of them was taken";
+    let mut table = Table::new(title, &["failures in a row", "alert at packet", "32-bit tag", "16-bit tag"]);
+    for alert_after in [1, 4, 16, 64, 1024] {
+        let config = ForgingConfig { alert_after, ..ForgingConfig::default() };
+        let mut receiver = Authenticator::new(&config);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut packets: u32 = 0;
+        while receiver.stats().alerts == 0 {
+            packets += 1;
+            receiver.check(0, false, &mut random);
+        }
+        let taken = |bits: i32| format!("{:.1e}", f64::from(packets) * 2f64.powi(-bits));
+        table.row([alert_after.to_string(), packets.to_string(), taken(32), taken(16)]);
+    }
+    table
 }
 
 /// Forged tags, tried on a receiver: 16 bits, so that some are right.

@@ -3,7 +3,7 @@
 use super::{Finding, Outcome, Parameter, Setting, Table, mean, us};
 use crate::error::Error;
 use crate::experiment::{self, Experiment, Measure};
-use crate::fabric::{FabricConfig, Rate};
+use crate::fabric::{FabricConfig, Queueing, Rate};
 use crate::filter::{FilterConfig, Scheme};
 use crate::routing::Routing;
 use crate::security::SecurityConfig;
@@ -38,35 +38,74 @@ pub(super) fn preset() -> Experiment {
 pub(super) fn parameters() -> Vec<Parameter> {
     let preset = preset();
     let (fabric, source, filter) = (&preset.fabric, &preset.traffic[0], &preset.filter);
-    let stated = |name, value: String, why| Parameter { name, value, stated: true, why };
-    let open = |name, value: String, why| Parameter { name, value, stated: false, why };
+    const SEALING: &str = "Fig. 7a with other values";
+    const FLOODS: &str = "Fig. 1, by variant";
+    const FILTERS: &str = "Fig. 8 with other values";
     vec![
-        stated("nodes", "16".into(), "4.4"),
-        open("topology", "4 x 4 mesh".into(), "\"five-port switches\": four neighbours and a node"),
-        open("routing", "deterministic, dimension by dimension".into(), ""),
-        stated("link", format!("{} Gb/s", fabric.rate.gbps()), "4.4; 1X, whose data rate is 2.0: the paper counts 2.5"),
-        stated("packet", format!("{} B", source.bytes), "7.2"),
-        open("switches", "store and forward".into(), "\"packet-level\"; latencies in proportion to length (Fig. 7a)"),
-        open("time in a switch", format!("{} ns", fabric.switch_ns), ""),
-        open("wire", format!("{} ns", fabric.wire_ns), ""),
-        open("input buffer of a lane", format!("{} B", fabric.buffer_bytes), ""),
-        open("queueing", "a queue for each output".into(), "the paper runs loads of 70 %"),
-        open("arrivals, destinations", "Poisson, uniform".into(), "Fig. 1 and 8: within four partitions (stated)"),
-        open("load in Fig. 7", format!("{LOAD}"), "gives the latency that Fig. 7a implies at 256 B, 12.3 us"),
-        open("load in Fig. 1", format!("{LOAD_FLOODED}"), "of those in Fig. 8; half of it real time, half best effort"),
-        open("partitions", "every fourth node: the columns of the mesh".into(), "four of four nodes are stated"),
-        stated("sealing and opening", "160 ns each".into(), "7.2, AES and GHASH 80 ns each"),
-        stated("keys at hand", "at once".into(), "7.2"),
-        stated("look-up of a filter", format!("{} ns", filter.lookup_ns), "7.3"),
-        open(
+        Parameter::stated("nodes", "16", "4.4"),
+        Parameter::open("topology", "4 x 4 mesh", "\"five-port switches\": four neighbours and a node", SEALING),
+        Parameter::open("routing", "deterministic, dimension by dimension", "", SEALING),
+        Parameter::stated(
+            "link",
+            format!("{} Gb/s", fabric.rate.gbps()),
+            "4.4; 1X, whose data rate is 2.0: the paper counts 2.5",
+        ),
+        Parameter::stated("packet", format!("{} B", source.bytes), "7.2"),
+        Parameter::open(
+            "switches",
+            "store and forward",
+            "\"packet-level\"; latencies in proportion to length (Fig. 7a)",
+            SEALING,
+        ),
+        Parameter::open("time in a switch", format!("{} ns", fabric.switch_ns), "", SEALING),
+        Parameter::open("wire", format!("{} ns", fabric.wire_ns), "", SEALING),
+        Parameter::open("input buffer of a lane", format!("{} B", fabric.buffer_bytes), "", SEALING),
+        Parameter::open("queueing", "a queue for each output", "the paper runs loads of 70 %", SEALING),
+        Parameter::open(
+            "arrivals, destinations",
+            "Poisson, uniform",
+            "Fig. 1 and 8: within four partitions (stated)",
+            SEALING,
+        ),
+        Parameter::open(
+            "load in Fig. 7",
+            format!("{LOAD}"),
+            "gives the latency that Fig. 7a implies at 256 B, 12.3 us",
+            SEALING,
+        ),
+        Parameter::open(
+            "load in Fig. 1",
+            format!("{LOAD_FLOODED}"),
+            "of those in Fig. 8; half of it real time, half best effort",
+            FLOODS,
+        ),
+        Parameter::open("lanes of real time", "its own, before all others", "", FLOODS),
+        Parameter::open(
+            "partitions",
+            "every fourth node: the columns of the mesh",
+            "four of four nodes are stated",
+            FILTERS,
+        ),
+        Parameter::stated("sealing and opening", "160 ns each", "7.2, AES and GHASH 80 ns each"),
+        Parameter::stated("keys at hand", "at once", "7.2"),
+        Parameter::stated("look-up of a filter", format!("{} ns", filter.lookup_ns), "7.3"),
+        Parameter::open(
             "trap to filter",
             format!("{} us at the manager, {} us to the port", filter.processing_us, filter.update_us),
             "",
+            "SIF by the manager's time",
         ),
-        open("traps", format!("one in {} us from an adapter", filter.trap_interval_us), ""),
-        open("time-out of a stateful filter", format!("{} us", filter.timeout_us), "\"some time\""),
-        open("latency", "from the adapter's queue to the packet opened".into(), "\"end-to-end\""),
-        open("measured", "10 ms after 2 ms, five seeds".into(), ""),
+        Parameter::open("traps", format!("one in {} us from an adapter", filter.trap_interval_us), "", FILTERS),
+        Parameter::open("time-out of a stateful filter", format!("{} us", filter.timeout_us), "\"some time\"", FILTERS),
+        Parameter::open("length of the flood", "2 of 10 ms", "", FILTERS),
+        Parameter::open("failures before an alert", "16", "", "Forging by the failures before an alert"),
+        Parameter::open(
+            "latency",
+            "from the adapter's queue to the packet opened",
+            "\"end-to-end\"",
+            "none: a definition",
+        ),
+        Parameter::open("measured", "10 ms after 2 ms, five seeds", "", SEALING),
     ]
 }
 
@@ -173,7 +212,46 @@ pub(super) fn sealing(setting: &Setting<'_>) -> Result<Outcome, Error> {
         shares.windows(2).all(|pair| pair[0] < pair[1]) && most < 1000.0,
         "the bars' values are not in the text",
     ));
-    Ok(Outcome { findings, tables: vec![table, rates] })
+    Ok(Outcome { findings, tables: vec![table, rates, sealing_otherwise(setting)?] })
+}
+
+/// What other values of what the paper leaves open would make of Fig. 7a at 256 B.
+fn sealing_otherwise(setting: &Setting<'_>) -> Result<Table, Error> {
+    type Change = fn(&mut Experiment);
+    let variants: [(&str, Change); 14] = [
+        ("preset", |_| {}),
+        ("4 x 4 torus", |e| e.topology = TopologyConfig::Torus { dims: vec![4, 4], hosts: 1 }),
+        ("fat tree, two levels of 4-port switches", |e| e.topology = TopologyConfig::FatTree { arity: 4, levels: 2 }),
+        ("adaptive routing", |e| e.routing = Routing::Adaptive),
+        ("cut-through", |e| e.fabric.store_and_forward = false),
+        ("no time in a switch", |e| e.fabric.switch_ns = 0.0),
+        ("500 ns in a switch", |e| e.fabric.switch_ns = 500.0),
+        ("100 ns of wire", |e| e.fabric.wire_ns = 100.0),
+        ("2,048 B of buffer", |e| e.fabric.buffer_bytes = 2048),
+        ("one queue at an input, load 0.6", |e| {
+            e.fabric.queueing = Queueing::Fifo;
+            e.traffic[0].load = 0.6;
+        }),
+        ("load 0.6", |e| e.traffic[0].load = 0.6),
+        ("regular arrivals", |e| e.traffic[0].arrivals = Arrivals::Regular),
+        ("destinations within partitions", |e| e.traffic[0].pattern = Pattern::Partition),
+        ("measured four times as long", |e| e.measure.for_us *= 4.0),
+    ];
+    let runs: Vec<Experiment> = variants
+        .iter()
+        .flat_map(|(_, change)| {
+            let mut plain = preset();
+            change(&mut plain);
+            [Experiment { security: SecurityConfig::iba_paper(), ..plain.clone() }, plain]
+        })
+        .collect();
+    let latencies: Vec<f64> = latency(setting, &runs, "traffic")?.into_iter().map(mean).collect();
+    let title = "Fig. 7a with other values, 256 B (paper: 2.6 % of 12.3 us)";
+    let mut table = Table::new(title, &["what is other", "latency without sealing", "overhead"]);
+    for ((name, _), pair) in variants.iter().zip(latencies.chunks(2)) {
+        table.row([(*name).into(), us(pair[1]), format!("{:.1} %", 100.0 * (pair[0] / pair[1] - 1.0))]);
+    }
+    Ok(table)
 }
 
 /// Fig. 1: attackers flood random victims at the full rate.
@@ -420,5 +498,48 @@ pub(super) fn filters(setting: &Setting<'_>) -> Result<Outcome, Error> {
         });
         managers.row(std::iter::once((*load).to_owned()).chain(cells));
     }
-    Ok(Outcome { findings, tables: vec![table, spread, managers] })
+    let mut tables = vec![table, spread, managers];
+    tables.push(filters_otherwise(setting, &|scheme| experiment(0.7, scheme, true))?);
+    Ok(Outcome { findings, tables })
+}
+
+/// What other values of what the paper leaves open would make of Fig. 8 at 70 %.
+fn filters_otherwise(setting: &Setting<'_>, preset: &dyn Fn(Scheme) -> Experiment) -> Result<Table, Error> {
+    type Change = fn(&mut Experiment);
+    let variants: [(&str, Change); 10] = [
+        ("preset", |_| {}),
+        ("two partitions", |e| e.partitions = 2),
+        ("eight partitions", |e| e.partitions = 8),
+        ("a trap in 1 us", |e| e.filter.trap_interval_us = 1.0),
+        ("a trap in 100 us", |e| e.filter.trap_interval_us = 100.0),
+        ("time-out of 20 us", |e| e.filter.timeout_us = 20.0),
+        ("time-out of 10 ms", |e| e.filter.timeout_us = 10_000.0),
+        ("flood of 0.5 ms", |e| e.traffic[0].until_us = Some(6_500.0)),
+        ("flood of 4 ms", |e| e.traffic[0].until_us = Some(10_000.0)),
+        ("cut-through", |e| e.fabric.store_and_forward = false),
+    ];
+    const SCHEMES: [Scheme; 3] = [Scheme::None, Scheme::Ingress, Scheme::StatefulIngress];
+    let runs: Vec<Experiment> = variants
+        .iter()
+        .flat_map(|(_, change)| {
+            SCHEMES.map(|scheme| {
+                let mut experiment = preset(scheme);
+                change(&mut experiment);
+                experiment
+            })
+        })
+        .collect();
+    let outcomes = seeded(setting, &runs)?;
+    let head = ["what is other", "Original", "IF", "SIF", "let through by SIF, of the flood"];
+    let mut table = Table::new("Fig. 8 with other values, at 70 %: mean latency of honest packets", &head);
+    for ((name, _), row) in variants.iter().zip(outcomes.chunks(3)) {
+        let latency =
+            |seeds: &Vec<experiment::Outcome>| us(mean(seeds.iter().map(|outcome| outcome.flows[1].latency.mean_ns)));
+        let share = |outcome: &experiment::Outcome| {
+            outcome.leaked as f64 / (outcome.leaked + outcome.dropped).max(1) as f64 * 100.0
+        };
+        let through = format!("{:.1} %", mean(row[2].iter().map(share)));
+        table.row(std::iter::once((*name).into()).chain(row.iter().map(latency)).chain([through]));
+    }
+    Ok(table)
 }

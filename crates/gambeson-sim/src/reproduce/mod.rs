@@ -3,11 +3,15 @@
 //! One preset for each paper says all parameters of its figures. What a paper leaves open has a default there, two of
 //! them chosen by values of the paper, and tables beside the findings show what another would change.
 
+mod alone;
 mod estimates;
 mod infiniband;
 mod key_cache;
 mod key_streams;
 mod page;
+mod request_reply;
+mod scheduled;
+mod traces;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -40,9 +44,9 @@ pub const FIGURES: [Figures; 11] = [
     of("iba-fig-1", Paper::InfiniBandSecurity, "Fig. 1: floods", infiniband::floods),
     of("iba-fig-7", Paper::InfiniBandSecurity, "Fig. 7: what sealing costs", infiniband::sealing),
     of("iba-fig-8", Paper::InfiniBandSecurity, "Fig. 8: filters", infiniband::filters),
-    of("skc-fig-5", Paper::SessionKeyCache, "Fig. 5: one application", key_cache::alone),
-    of("skc-fig-6", Paper::SessionKeyCache, "Fig. 6: schedulers and prefetching", key_cache::schedulers),
-    of("skc-fig-7", Paper::SessionKeyCache, "Fig. 7: sizes of cache and buffer", key_cache::sizes),
+    of("skc-fig-5", Paper::SessionKeyCache, "Fig. 5: one application", alone::alone),
+    of("skc-fig-6", Paper::SessionKeyCache, "Fig. 6: schedulers and prefetching", scheduled::schedulers),
+    of("skc-fig-7", Paper::SessionKeyCache, "Fig. 7: sizes of cache and buffer", scheduled::sizes),
 ];
 
 const fn of(
@@ -58,8 +62,10 @@ const fn of(
 pub struct Setting<'s> {
     /// The folder of the recorded traces, where there is one.
     pub traces: Option<&'s Path>,
-    /// Whole traces in place of the window.
+    /// Whole traces beside the window.
     pub full: bool,
+    /// Results of runs that were carried out before, and where new ones go.
+    pub held: Option<&'s dyn Held>,
     /// How many runs at a time. No result depends on it.
     pub threads: usize,
     /// Who wants to know how far it is.
@@ -72,6 +78,18 @@ pub trait Progress: Sync {
     fn planned(&self, runs: usize);
     /// One is over.
     fn done(&self);
+}
+
+/// Keeps what runs of traces gave, so that a reproduction that was interrupted goes on where it was.
+pub trait Held: Sync {
+    /// What was kept under a key: all that a run is made of.
+    fn find(&self, key: &str) -> Option<String>;
+
+    /// Keeps it.
+    ///
+    /// # Errors
+    /// Why it cannot be kept.
+    fn keep(&self, key: &str, value: &str) -> Result<(), Error>;
 }
 
 impl Setting<'_> {
@@ -116,6 +134,8 @@ pub struct Finding {
     pub verdict: Verdict,
     /// Why it is not, or what to know of it.
     pub reason: String,
+    /// What comes out of whole traces, and whether that is the same; where it was asked for and there are any.
+    pub whole: Option<(String, Verdict)>,
 }
 
 /// Whether a claim was found to be so.
@@ -138,12 +158,17 @@ impl Finding {
             ours: ours.into(),
             verdict: if agrees { Verdict::Agrees } else { Verdict::Differs },
             reason: reason.into(),
+            whole: None,
         }
     }
 
     fn missing(figure: &str, claim: &str, reason: &str) -> Self {
-        let verdict = Verdict::NotReproducible;
-        Self { figure: figure.into(), claim: claim.into(), ours: String::new(), verdict, reason: reason.into() }
+        Self { verdict: Verdict::NotReproducible, ..Self::new(figure, claim, "", false, reason) }
+    }
+
+    /// Says what stands in for what is missing.
+    fn with(self, ours: impl Into<String>) -> Self {
+        Self { ours: ours.into(), ..self }
     }
 }
 
@@ -179,6 +204,18 @@ pub struct Parameter {
     pub stated: bool,
     /// Where it is stated, or why it is this value.
     pub why: &'static str,
+    /// The table below that shows what other values would change, of one that is not stated.
+    pub swept: &'static str,
+}
+
+impl Parameter {
+    fn stated(name: &'static str, value: impl Into<String>, why: &'static str) -> Self {
+        Self { name, value: value.into(), stated: true, why, swept: "" }
+    }
+
+    fn open(name: &'static str, value: impl Into<String>, why: &'static str, swept: &'static str) -> Self {
+        Self { name, value: value.into(), stated: false, why, swept }
+    }
 }
 
 /// What came out of some figures.
@@ -186,6 +223,13 @@ pub struct Parameter {
 struct Outcome {
     findings: Vec<Finding>,
     tables: Vec<Table>,
+}
+
+impl Outcome {
+    fn add(&mut self, other: Self) {
+        self.findings.extend(other.findings);
+        self.tables.extend(other.tables);
+    }
 }
 
 /// What came out of one entry of [`FIGURES`].

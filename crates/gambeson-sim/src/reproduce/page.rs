@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Section, Table, Verdict, parameters, short};
+use super::{Finding, Section, Table, Verdict, parameters, short};
 use crate::model::tables::Paper;
 
 /// A page on what was reproduced by `command`.
@@ -17,6 +17,16 @@ pub fn page(sections: &[Section], command: &str) -> String {
         |verdict| sections.iter().flat_map(|section| &section.findings).filter(|f| f.verdict == verdict).count();
     let counts = [Verdict::Agrees, Verdict::Differs, Verdict::NotReproducible].map(count);
     let _ = writeln!(page, "{} claims agree, {} differ, {} are not reproducible.", counts[0], counts[1], counts[2]);
+    let whole = || sections.iter().flat_map(|section| &section.findings).filter_map(|f| Some((f, f.whole.as_ref()?)));
+    if whole().next().is_some() {
+        let other = whole().filter(|(finding, (_, verdict))| finding.verdict != *verdict).count();
+        let _ = writeln!(
+            page,
+            "These are for a window of iterations, the same for every trace; of the {} claims that rest on traces, whole \
+             traces give {other} another verdict.",
+            whole().count()
+        );
+    }
     for (paper, title) in [
         (Paper::InfiniBandSecurity, "A comprehensive framework for enhancing security in InfiniBand architecture"),
         (
@@ -29,21 +39,20 @@ pub fn page(sections: &[Section], command: &str) -> String {
             continue;
         }
         let _ = writeln!(page, "\n## {title}\n\n### The preset\n");
-        let mut table = Table::new("", &["parameter", "value", "stated", "where, or why"]);
+        let mut table = Table::new("", &["parameter", "value", "stated", "where, or why", "other values in"]);
         for parameter in parameters(paper) {
             let stated = if parameter.stated { "stated" } else { "unstated: default" };
-            table.row([parameter.name, &parameter.value, stated, parameter.why]);
+            table.row([parameter.name, &parameter.value, stated, parameter.why, parameter.swept]);
         }
         write_table(&mut page, &table);
         let _ = writeln!(page, "\n### Claims\n");
         let mut table = Table::new("", &["where", "claim", "here", "verdict", "reason"]);
         for finding in mine().flat_map(|section| &section.findings) {
-            let verdict = match finding.verdict {
-                Verdict::Agrees => "agrees",
-                Verdict::Differs => "**differs**",
-                Verdict::NotReproducible => "*not reproducible*",
-            };
-            table.row([&*finding.figure, &finding.claim, &finding.ours, verdict, &finding.reason]);
+            let Finding { figure, claim, ours, reason, .. } = finding;
+            table.row([figure.as_str(), claim, ours, word(finding.verdict), reason]);
+            if let Some((ours, verdict)) = &finding.whole {
+                table.row(["", "whole traces", ours, word(*verdict), ""]);
+            }
         }
         write_table(&mut page, &table);
         for section in mine().filter(|section| !section.tables.is_empty()) {
@@ -55,6 +64,14 @@ pub fn page(sections: &[Section], command: &str) -> String {
         }
     }
     page
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Differs => "**differs**",
+        Verdict::NotReproducible => "*not reproducible*",
+    }
 }
 
 fn write_table(page: &mut String, table: &Table) {

@@ -1,5 +1,9 @@
 //! What is cheap, again and again: the findings that need no trace and no fabric, as they were.
 
+use std::collections::BTreeMap;
+
+use super::request_reply::RequestReply;
+use super::traces::{Trace, met};
 use super::*;
 
 struct Nobody;
@@ -10,7 +14,7 @@ impl Progress for Nobody {
 }
 
 fn run(name: &str, threads: usize) -> Result<Vec<Section>, Error> {
-    reproduce(name, &Setting { traces: None, full: false, threads, progress: &Nobody })
+    reproduce(name, &Setting { traces: None, full: false, held: None, threads, progress: &Nobody })
 }
 
 #[test]
@@ -65,5 +69,44 @@ fn the_page_has_every_claim_and_every_parameter() {
     let page = page(&sections, "the command");
     assert!(page.contains("`the command`") && page.contains("| diameter of a 20 x 20 mesh: 39 hops | 38 hops |"));
     assert!(parameters(Paper::InfiniBandSecurity).iter().all(|parameter| page.contains(parameter.name)));
+    for paper in [Paper::InfiniBandSecurity, Paper::SessionKeyCache] {
+        let unswept: Vec<&str> =
+            parameters(paper).iter().filter(|one| one.stated != one.swept.is_empty()).map(|one| one.name).collect();
+        assert!(unswept.is_empty(), "unstated and without other values, or stated and swept: {unswept:?}");
+    }
     assert!(!page.contains("session key caching and prefetching"));
+}
+
+#[derive(Default)]
+struct Memory(Mutex<BTreeMap<String, String>>);
+
+impl Held for Memory {
+    fn find(&self, key: &str) -> Option<String> {
+        self.0.lock().unwrap().get(key).cloned()
+    }
+
+    fn keep(&self, key: &str, value: &str) -> Result<(), Error> {
+        assert!(self.0.lock().unwrap().insert(key.into(), value.into()).is_none(), "{key} was run again");
+        Ok(())
+    }
+}
+
+/// What is made of all that a run is made of is not run a second time; anything else is.
+#[test]
+fn runs_that_are_held_are_not_carried_out_again() {
+    let held = Memory::default();
+    let setting = Setting { traces: None, full: false, held: Some(&held), threads: 1, progress: &Nobody };
+    let load = |rounds| RequestReply { rounds, think_us: 1.0, ..RequestReply::default() };
+    let trace = |rounds| [Trace::made(load(rounds).job(), format!("{rounds} rounds"))];
+    let preset = preset(Paper::SessionKeyCache);
+    let run = |experiment: &Experiment, rounds| met(&setting, experiment, &trace(rounds)).unwrap();
+    let first = run(&preset, 3);
+    let again = run(&preset, 3);
+    assert_eq!((again.latency, again.hits, again.ended), (first.latency, None, first.ended));
+    assert_ne!(run(&preset, 4).ended, first.ended);
+    assert_ne!(run(&Experiment { seed: 2, ..preset.clone() }, 3).latency, 0.0);
+    assert_eq!(held.0.lock().unwrap().len(), 3);
+    // It is what is held that counts, and only of exactly the same run.
+    held.0.lock().unwrap().values_mut().for_each(|value| *value = r#"{"latency":1.5,"hits":0.5,"ended":2.5}"#.into());
+    assert_eq!((run(&preset, 3).latency, run(&preset, 3).hits), (1.5, Some(0.5)));
 }

@@ -1,12 +1,16 @@
 //! `gambeson sim reproduce`: the figures and tables of the two papers.
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
-use gambeson_sim::reproduce::{Progress, Section, Setting, Verdict, page, reproduce};
+use gambeson_sim::reproduce::{Held, Progress, Section, Setting, Verdict, page, reproduce};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
 
 use super::{failure, write};
 use crate::failure::Failure;
@@ -20,9 +24,13 @@ pub(crate) struct Arguments {
     /// The folder with the recorded traces (cg.A.16.npbt.zst and so on) that the SKC paper's figures need
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// Replay whole traces, not the window of iterations
+    /// Replay whole traces beside the window of iterations
     #[arg(long)]
     full: bool,
+    /// Keep what each run of traces gives in this file, and do not repeat what is there: a reproduction that was
+    /// interrupted goes on
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
     /// How many runs at a time; the results do not depend on it [default: as many as there are processors]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -46,14 +54,61 @@ impl Progress for Bar {
     }
 }
 
+/// Results of runs: a line for each, of this version.
+struct Results {
+    path: PathBuf,
+    file: Mutex<File>,
+    held: HashMap<String, String>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Line {
+    version: String,
+    key: String,
+    value: String,
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+impl Results {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let failure = |error| Failure::system(format!("{} cannot be opened: {error}", path.display()));
+        let mut file = File::options().create(true).append(true).read(true).open(path).map_err(failure)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failure)?;
+        if !text.is_empty() && !text.ends_with('\n') {
+            file.write_all(b"\n").map_err(failure)?;
+        }
+        // A line that is none was torn when a reproduction was killed; its run is carried out again.
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        let held = lines.filter(|line| line.version == VERSION).map(|line| (line.key, line.value)).collect();
+        Ok(Self { path: path.into(), file: Mutex::new(file), held })
+    }
+}
+
+impl Held for Results {
+    fn find(&self, key: &str) -> Option<String> {
+        self.held.get(key).cloned()
+    }
+
+    fn keep(&self, key: &str, value: &str) -> Result<(), gambeson_sim::Error> {
+        let line = Line { version: VERSION.into(), key: key.into(), value: value.into() };
+        let line = serde_json::to_string(&line).expect("text is plain data") + "\n";
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(line.as_bytes()).map_err(|cause| gambeson_sim::Error::File { file: self.path.clone(), cause })
+    }
+}
+
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("[{bar:30}] {pos}/{len} runs {elapsed}");
     let bar = Bar(bar.with_style(style.expect("the template is well formed")));
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let results = arguments.results.as_deref().map(Results::open).transpose()?;
     let setting = Setting {
         traces: arguments.traces.as_deref(),
         full: arguments.full,
+        held: results.as_ref().map(|results| results as &dyn Held),
         threads: arguments.threads.unwrap_or_else(processors),
         progress: &bar,
     };
@@ -67,7 +122,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.page {
         let traces = if arguments.traces.is_some() { " --traces DIR" } else { "" };
         let full = if arguments.full { " --full" } else { "" };
-        let command = format!("gambeson sim reproduce {}{traces}{full} --page FILE", arguments.name);
+        let results = if arguments.results.is_some() { " --results FILE" } else { "" };
+        let command = format!("gambeson sim reproduce {}{traces}{full}{results} --page FILE", arguments.name);
         write(path, page(&sections, &command))?;
     }
     print!("{}", text(&sections));
@@ -79,14 +135,12 @@ fn text(sections: &[Section]) -> String {
     for section in sections {
         text += &format!("{} ({}, {})\n", section.title, section.paper, section.name);
         for finding in &section.findings {
-            let verdict = match finding.verdict {
-                Verdict::Agrees => "agrees",
-                Verdict::Differs => "differs",
-                Verdict::NotReproducible => "not reproducible",
-            };
-            text += &format!("  {:12} {verdict:17} {}\n", finding.figure, finding.claim);
+            text += &format!("  {:12} {:17} {}\n", finding.figure, word(finding.verdict), finding.claim);
             if !finding.ours.is_empty() {
                 text += &format!("{:33}here: {}\n", "", finding.ours);
+            }
+            if let Some((ours, verdict)) = &finding.whole {
+                text += &format!("{:33}whole traces: {} ({ours})\n", "", word(*verdict));
             }
             if !finding.reason.is_empty() && finding.verdict != Verdict::Agrees {
                 text += &format!("{:33}{}\n", "", finding.reason);
@@ -95,4 +149,38 @@ fn text(sections: &[Section]) -> String {
         text.push('\n');
     }
     text
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Agrees => "agrees",
+        Verdict::Differs => "differs",
+        Verdict::NotReproducible => "not reproducible",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_survive_the_end_of_the_program_in_the_middle_of_a_line() {
+        let path = std::env::temp_dir().join(format!("gambeson-results-{}.jsonl", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let open = || Results::open(&path).expect("the folder can be written");
+        open().keep("a run", "1").expect("the file can be written");
+        let torn = std::fs::read_to_string(&path).expect("it is there")
+            + "{\"version\":\"0.0.0\",\"key\":\"o\",\"value\":\"7\"}\n{\"vers";
+        std::fs::write(&path, torn).expect("the file can be written");
+        let results = open();
+        assert_eq!(
+            (results.find("a run"), results.find("o")),
+            (Some("1".into()), None),
+            "another version's is not ours"
+        );
+        results.keep("another", "2").expect("the file can be written");
+        let results = open();
+        assert_eq!((results.find("a run"), results.find("another")), (Some("1".into()), Some("2".into())));
+        std::fs::remove_file(&path).expect("it is there");
+    }
 }
