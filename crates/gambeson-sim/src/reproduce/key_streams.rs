@@ -140,7 +140,7 @@ pub(super) fn capacity(setting: &Setting<'_>) -> Result<Outcome, Error> {
     }
     let reason = "the measured means of the paper's source are not to be had; ours are of faster processors and \
                   depend by orders of magnitude on the threshold, and on whether all packets of a message count, as the table \
-                  shows; FT, lowest in the paper, is high with one packet a message and lowest with all";
+                  shows; FT, lowest in the paper, is high with one packet a message and among the lowest with all";
     let ours = format!("{above} of {all} benchmarks above twice the entries at a threshold of {THRESHOLD} us");
     findings.push(Finding::new("Fig. 3", claim, ours, 2 * above > all, reason));
     findings.push(
