@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use gambeson_proto::aead::Context;
 use gambeson_proto::credential::{Credential, Tuning};
+use gambeson_proto::endpoint::Lane;
 use gambeson_proto::identity::{Card, HostIndex, Identity};
 use gambeson_proto::key_schedule::PartitionKey;
 use gambeson_proto::policy::Policy;
@@ -12,6 +13,7 @@ use gambeson_proto::record::{Envelope, INTRODUCTION_LEN, Kind, Plan};
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::session::Stamp;
 use gambeson_proto::suite::{Protection, Suite};
+use gambeson_proto::trace;
 
 use super::card::keys;
 
@@ -52,6 +54,8 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         all.push(("trace", format!("goal-{name}"), [&[1], text.as_bytes()].concat()));
     }
     all.push(("trace", "npbt".to_owned(), [vec![0], npbt()].concat()));
+    all.push(("trace", "gbt".to_owned(), [vec![3], gbt()].concat()));
+    all.push(("trace", "gbt-endpoint".to_owned(), [vec![3], endpoint_file()].concat()));
     all
 }
 
@@ -86,6 +90,51 @@ fn npbt() -> Vec<u8> {
         bytes.extend(rows.iter().flat_map(|_| 1000_u32.to_le_bytes()));
     }
     bytes
+}
+
+/// Two ranks of a recorded job: a message that goes at once, one that overtakes another, one that is complete later.
+fn gbt() -> Vec<u8> {
+    use trace::Kind::{Closed, Received, Send, Sent};
+    let sender = [(Send, 0), (Send, 1), (Send, 2), (Sent, 1), (Closed, 0)];
+    let receiver = [(Received, 1), (Received, 0), (Received, 2), (Closed, 0)];
+    let rank = |peer, records: &[(trace::Kind, u64)]| -> Vec<_> {
+        records.iter().map(|&(kind, number)| traced(kind, number, peer)).collect()
+    };
+    let ranks = [rank(1, &sender), rank(0, &receiver)];
+    let about = |records: &Vec<_>| trace::RankHeader {
+        world_rank: Some(0),
+        pid: 1,
+        host: 0,
+        records: records.len() as u64,
+        lost: 0,
+        closed: true,
+    };
+    let header = trace::Header {
+        name: "two".to_owned(),
+        command: Vec::new(),
+        mpi: "MPI".to_owned(),
+        clock: "one".to_owned(),
+        hosts: vec!["h".to_owned()],
+        ranks: ranks.iter().map(about).collect(),
+        matched: 3,
+        missing: Vec::new(),
+    };
+    trace::encode(&header, &ranks)
+}
+
+/// What one endpoint left of itself.
+fn endpoint_file() -> Vec<u8> {
+    let page = trace::Page { pid: 1, rank: 0, endpoint: 5, clock_ns: 9, boot: [1; 16], host: "h".to_owned() };
+    let mut bytes = vec![0; trace::PAGE_LEN];
+    page.write((&mut bytes[..]).try_into().expect("a page"));
+    bytes[trace::WRITTEN_OFFSET] = 2;
+    bytes.extend([trace::Kind::Peer, trace::Kind::Send].map(|kind| traced(kind, 0, 1).encode()).concat());
+    bytes
+}
+
+fn traced(kind: trace::Kind, number: u64, peer: u32) -> trace::Record {
+    let lane = Lane::Tagged;
+    trace::Record { wall_ns: 5, cpu_ns: 3, gap_ns: 2, number, bytes: 4000, peer, kind, lane, thread: 0 }
 }
 
 fn cards(seed: &mut dyn FnMut(&str, Vec<u8>)) {

@@ -7,16 +7,21 @@ use std::sync::Arc;
 
 use gambeson_sim::process::{Cluster, Config, Placement, Scheduler};
 use gambeson_sim::trace::window::{self, Window};
-use gambeson_sim::trace::{Job, collective, dumpi, goal, npbt};
+use gambeson_sim::trace::{Job, collective, dumpi, gbt, goal, npbt};
 
 use super::input::Input;
 
 pub fn trace(data: &[u8]) {
     let Some((format, data)) = data.split_first() else { return };
-    let read = match format % 3 {
+    let read = match format % 4 {
         0 => npbt::parse(data, "fuzz"),
         1 => goal::parse(&String::from_utf8_lossy(data), "fuzz"),
-        _ => dumpi::parse("fuzz", &files(data), "fuzz"),
+        2 => dumpi::parse("fuzz", &files(data), "fuzz"),
+        _ => {
+            // What a rank left is read by the launcher before anything else looks at it.
+            let _ = gambeson_proto::trace::EndpointFile::decode(data);
+            gbt::parse(data, "fuzz")
+        }
     };
     let job = match read {
         Ok(job) => job,

@@ -14,6 +14,7 @@ use crate::remote::{Bulk, Operation, Remote};
 use crate::report::{say, stop};
 use crate::ring::{Buffer, Store};
 use crate::sys::{self, fi_addr_t, iovec};
+use crate::trace::{self, Trace};
 
 /// Segments of the program's memory that one operation may have.
 pub(crate) const SEGMENTS: usize = 4;
@@ -33,6 +34,8 @@ pub(crate) struct Outgoing {
     /// Flags of the completion; `None` when none is wanted.
     pub(crate) completion: Option<u64>,
     pub(crate) role: Role,
+    /// Which it is, in a traced job.
+    pub(crate) message: Option<trace::Message>,
 }
 
 /// What a program handed over with a receive.
@@ -116,6 +119,8 @@ pub(crate) struct Carrier {
     pub(crate) arrived: bool,
     /// Open connections to us that no peer accounts for, as last counted.
     pub(crate) strangers: usize,
+    /// What is written down of the messages, in a traced job.
+    pub(crate) trace: Option<Box<Trace>>,
 }
 
 #[derive(Clone, Copy)]
@@ -141,6 +146,7 @@ impl Carrier {
             broken: Vec::new(),
             arrived: false,
             strangers: 0,
+            trace: None,
         }
     }
 
@@ -296,6 +302,9 @@ impl Host for Carrier {
     }
 
     fn sent(&mut self, send: Outgoing) {
+        if let (Some(trace), Some(message)) = (&mut self.trace, send.message) {
+            trace.sent(message, send.memory.total());
+        }
         if send.role != Role::Program {
             return self.remote_sent(send.role);
         }
@@ -316,6 +325,9 @@ impl Host for Carrier {
     }
 
     fn received(&mut self, receive: Incoming, message: &Received) {
+        if let Some(trace) = &mut self.trace {
+            trace.received(message);
+        }
         if receive.role != Role::Program {
             return self.remote_received(&receive, message);
         }
@@ -326,6 +338,9 @@ impl Host for Carrier {
     }
 
     fn received_part(&mut self, receive: &Incoming, message: &Received) {
+        if let Some(trace) = &mut self.trace {
+            trace.received(message);
+        }
         self.done.received += 1;
         if receive.completion || message.overflow > 0 {
             self.tell(receive.context, receive.memory.base(message.offset), message);
@@ -484,7 +499,8 @@ mod tests {
     fn pieces_are_gathered_and_scattered_at_any_offset() {
         let mut parts = [vec![0, 1, 2], vec![], vec![3, 4], vec![5, 6, 7, 8]];
         let memory = segments(&mut parts);
-        let send = Outgoing { memory, context: std::ptr::null_mut(), completion: None, role: Role::Program };
+        let send =
+            Outgoing { memory, context: std::ptr::null_mut(), completion: None, role: Role::Program, message: None };
         for offset in 0..9 {
             for len in 0..=9 - offset {
                 let expected: Vec<u8> = (offset as u8..(offset + len) as u8).collect();

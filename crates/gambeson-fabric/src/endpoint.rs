@@ -204,7 +204,7 @@ impl Endpoint {
         let selective = self.send_queue.is_none_or(|binding| binding.selective);
         let wanted = !matches!(kind, CallKind::Inject) && (!selective || flags & sys::FI_COMPLETION != 0);
         let completion = wanted.then_some(lane_flag(lane) | sys::FI_SEND);
-        let send = Outgoing { memory, context, completion, role: Role::Program };
+        let send = Outgoing { memory, context, completion, role: Role::Program, message: None };
         if world::is_call(lane, tag, memory.total()) {
             return self.answer(vectors, to, send);
         }

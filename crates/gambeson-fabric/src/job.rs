@@ -30,8 +30,10 @@ pub(crate) struct Membership {
     /// Rank in its MPI_COMM_WORLD, when the launcher told.
     pub(crate) rank: Option<u32>,
     pub(crate) host: HostIndex,
-    host_name: String,
-    directory: PathBuf,
+    pub(crate) host_name: String,
+    pub(crate) directory: PathBuf,
+    /// How many bytes an endpoint may write down of its messages, in a traced job.
+    pub(crate) trace_limit: Option<u64>,
     page: Mutex<Option<Page>>,
 }
 
@@ -191,6 +193,7 @@ fn join() -> Result<Membership, String> {
         config,
         rank: rank(),
         host_name,
+        trace_limit: std::fs::read_to_string(directory.join("trace")).ok().and_then(|limit| limit.parse().ok()),
         directory,
         page: Mutex::new(None),
     })

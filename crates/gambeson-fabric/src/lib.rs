@@ -47,6 +47,7 @@ mod secret_pages;
 #[rustfmt::skip]
 mod sys;
 mod tagged;
+mod trace;
 mod unsupported;
 mod watchdog;
 mod world;

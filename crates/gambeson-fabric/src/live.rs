@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use gambeson_proto::endpoint::{self as engine, ClaimId, Host, Lane, PeerId, ReceiveId, ReceiveRequest, SendRequest};
+use gambeson_proto::endpoint::{
+    self as engine, Busy, ClaimId, Host, Lane, PeerId, ReceiveId, ReceiveRequest, SendRequest,
+};
 use gambeson_proto::identity::{Card, Identity};
 use gambeson_proto::ledger::Counters;
 
@@ -16,12 +18,16 @@ use crate::job::{COUNTERS, Membership};
 use crate::report::{refuse, say};
 use crate::ring::{self, Buffer, Kind, Store};
 use crate::sys::{self, fi_addr_t};
+use crate::trace::{self, Trace};
 use crate::world::StartUp;
 use crate::{address, crash, info, listener, secret_pages};
 
+/// The protocol as this provider uses it.
+pub(crate) type Engine = engine::Endpoint<Carrier>;
+
 /// What an enabled endpoint has.
 pub(crate) struct Live {
-    pub(crate) engine: engine::Endpoint<Carrier>,
+    pub(crate) engine: Engine,
     pub(crate) carrier: Carrier,
     events: Events,
     membership: &'static Membership,
@@ -61,6 +67,7 @@ impl Live {
         let card = Card { address, public_key: identity.public, rank: membership.rank, host: membership.host };
         let engine = engine::Endpoint::new(membership.config.clone(), Arc::clone(&membership.job), identity, card);
         let mut carrier = Carrier::new(endpoint, store, &domain.info);
+        carrier.trace = Trace::begin(membership, engine.public_key());
         carrier.post_receives();
         let now = now_ns();
         let mut live = Live {
@@ -82,6 +89,16 @@ impl Live {
 
     /// Drives the core and the protocol. Whether anything happened.
     pub(crate) fn pump(&mut self) -> bool {
+        if self.carrier.trace.is_none() {
+            return self.drive();
+        }
+        trace::enter(true);
+        let moved = self.drive();
+        self.leave(!moved);
+        moved
+    }
+
+    fn drive(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..ROUNDS {
             let count = self.carrier.core.poll(&mut self.events);
@@ -219,27 +236,73 @@ impl Live {
     }
 
     pub(crate) fn send(&mut self, request: SendRequest, send: Outgoing) -> Outcome {
-        let sent = self.engine.send(&mut self.carrier, request, send).map_err(|_| Errno(sys::FI_EAGAIN));
+        self.enter();
+        let unsent = self.offer(request, send);
         self.check();
-        sent
+        self.leave(false);
+        if unsent.is_none() { Ok(()) } else { Err(Errno(sys::FI_EAGAIN)) }
+    }
+
+    /// Gives a message to the protocol, and writes that down in a traced job. The send comes back that it does not take.
+    pub(crate) fn offer(&mut self, request: SendRequest, mut send: Outgoing) -> Option<Outgoing> {
+        send.message = self.write_down(&request);
+        let unsent = self.engine.send(&mut self.carrier, request, send).err();
+        self.offered(unsent.is_none());
+        unsent
+    }
+
+    /// The same for bytes that are copied.
+    pub(crate) fn offer_copied(&mut self, request: SendRequest, bytes: &[u8]) -> Result<(), Busy> {
+        self.write_down(&request);
+        let injected = self.engine.inject(&mut self.carrier, request, bytes);
+        self.offered(injected.is_ok());
+        injected
+    }
+
+    fn write_down(&mut self, request: &SendRequest) -> Option<trace::Message> {
+        let trace = self.carrier.trace.as_mut()?;
+        Some(trace.send(request, self.engine.next_message(request.peer)))
+    }
+
+    fn offered(&mut self, taken: bool) {
+        if let Some(trace) = &mut self.carrier.trace {
+            trace.offered(taken);
+        }
+    }
+
+    /// The program's time ends and the provider's begins, in a traced job.
+    fn enter(&self) {
+        if self.carrier.trace.is_some() {
+            trace::enter(false);
+        }
+    }
+
+    fn leave(&mut self, idle: bool) {
+        if let Some(trace) = &mut self.carrier.trace {
+            trace.name_peers(&self.engine);
+            trace::leave(idle);
+        }
     }
 
     pub(crate) fn inject(&mut self, request: SendRequest, send: Outgoing) -> Outcome {
         if request.len > info::INJECT_MAX {
             return Err(Errno(sys::FI_EMSGSIZE));
         }
+        self.enter();
         let injected = match Carrier::source(&send, 0, request.len) {
-            Some(bytes) => self.engine.inject(&mut self.carrier, request, bytes),
+            Some(bytes) => self.offer_copied(request, bytes),
             None => {
                 let mut copy = vec![0; request.len];
                 Carrier::gather(&send, 0, &mut copy);
-                self.engine.inject(&mut self.carrier, request, &copy)
+                self.offer_copied(request, &copy)
             }
         };
-        injected.map_err(|_| Errno(sys::FI_EAGAIN))?;
-        self.carrier.sent(send);
-        self.check();
-        Ok(())
+        if injected.is_ok() {
+            self.carrier.sent(send);
+            self.check();
+        }
+        self.leave(false);
+        injected.map_err(|_| Errno(sys::FI_EAGAIN))
     }
 
     pub(crate) fn receive(&mut self, request: ReceiveRequest, receive: Incoming) {
@@ -276,7 +339,7 @@ impl Live {
         };
         match claim {
             Some(claim) if discards => {
-                self.engine.discard_claimed(&mut self.carrier, claim);
+                self.discard(claim);
             }
             // SAFETY: FI_CLAIM needs a context of the program's that lasts until the claimed message is taken.
             Some(claim) => unsafe { put_word(receive.context, CLAIM_WORD, claim.0) },
@@ -286,12 +349,19 @@ impl Live {
         Ok(())
     }
 
+    fn discard(&mut self, claim: ClaimId) -> Option<()> {
+        let message = self.engine.discard_claimed(&mut self.carrier, claim)?;
+        if let Some(trace) = &mut self.carrier.trace {
+            trace.received(&message);
+        }
+        Some(())
+    }
+
     fn take_claimed(&mut self, receive: Incoming, discards: bool) -> Outcome {
         // SAFETY: the program passes the context of its peek.
         let claim = ClaimId(unsafe { word(receive.context, CLAIM_WORD) }.ok_or(Errno(sys::FI_EINVAL))?);
         if discards {
-            let known = self.engine.discard_claimed(&mut self.carrier, claim);
-            return if known { Ok(()) } else { Err(Errno(sys::FI_EINVAL)) };
+            return self.discard(claim).ok_or(Errno(sys::FI_EINVAL));
         }
         let capacity = receive.memory.total();
         let taken = self.engine.receive_claimed(&mut self.carrier, claim, capacity, receive);
@@ -300,7 +370,7 @@ impl Live {
 }
 
 /// Does what a completion of the core asks for.
-fn settle(engine: &mut engine::Endpoint<Carrier>, carrier: &mut Carrier, event: Event) {
+fn settle(engine: &mut Engine, carrier: &mut Carrier, event: Event) {
     let (Event::Done { context, .. } | Event::Failed { context, .. }) = event;
     // SAFETY: the core gives each context back once.
     let Some(buffer) = (unsafe { Buffer::from_context(context) }) else { return };
@@ -332,7 +402,7 @@ fn settle(engine: &mut engine::Endpoint<Carrier>, carrier: &mut Carrier, event: 
 }
 
 /// Brings a record to the protocol, or keeps it until its turn where the core mixes them up.
-fn arrived(engine: &mut engine::Endpoint<Carrier>, carrier: &mut Carrier, mut buffer: Buffer, len: usize) {
+fn arrived(engine: &mut Engine, carrier: &mut Carrier, mut buffer: Buffer, len: usize) {
     let len = len.min(buffer.capacity());
     match &mut carrier.order {
         Some(order) if order.may_wait(buffer.number()) && !engine.is_due(&buffer.as_mut()[..len]) => {

@@ -203,8 +203,8 @@ impl Live {
     fn answer(&mut self, peer: PeerId, id: u64, memory: Segments, role: Role, error: Option<Errno>) {
         let (len, data) = (memory.total(), error.map(|Errno(error)| error as u64));
         let request = SendRequest { peer, lane: Lane::Service, tag: id, data, len, delivery: false };
-        let answer = Outgoing { memory, context: std::ptr::null_mut(), completion: None, role };
-        if let Err(unsent) = self.engine.send(&mut self.carrier, request, answer) {
+        let answer = Outgoing { memory, context: std::ptr::null_mut(), completion: None, role, message: None };
+        if let Some(unsent) = self.offer(request, answer) {
             // A million messages wait for that peer, which takes none: this answer is lost, and its operation never ends.
             self.carrier.sent(unsent);
         }
@@ -220,7 +220,7 @@ impl Live {
         }
         let inline = operation == Operation::Write && len <= INLINE;
         let request_len = HEADER_LEN + if inline { len } else { 0 };
-        let bulk = Outgoing { memory, context, completion: None, role: Role::Service };
+        let bulk = Outgoing { memory, context, completion: None, role: Role::Service, message: None };
         if inline {
             Carrier::gather(&bulk, 0, &mut request[HEADER_LEN..request_len]);
         }
@@ -231,7 +231,7 @@ impl Live {
         let expected = ReceiveRequest { lane, source, tag: id, ignore: 0, capacity, multi: None };
         let posted = self.engine.receive(&mut self.carrier, expected, receive);
         let asked = SendRequest { peer, lane, tag: REQUEST, data: None, len: request_len, delivery: false };
-        let injected = self.engine.inject(&mut self.carrier, asked, &request[..request_len]);
+        let injected = self.offer_copied(asked, &request[..request_len]);
         self.carrier.remote.scratch = request;
         if injected.is_err() {
             self.engine.cancel(posted);
@@ -240,8 +240,8 @@ impl Live {
         self.carrier.remote.next_id += 1;
         if operation == Operation::Write && !inline {
             let bytes = SendRequest { peer, lane, tag: id | BULK, data: None, len, delivery: false };
-            let sent = self.engine.send(&mut self.carrier, bytes, bulk);
-            assert!(sent.is_ok(), "there is room for a send where there was room for an injection");
+            let unsent = self.offer(bytes, bulk);
+            assert!(unsent.is_none(), "there is room for a send where there was room for an injection");
         }
         Ok(())
     }

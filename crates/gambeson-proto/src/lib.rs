@@ -8,6 +8,7 @@
 //! | [`record`] | the one unit on the wire |
 //! | [`policy`], [`credential`] | how each pair is protected; what the job's processes share |
 //! | [`ledger`] | the page in which a rank reports |
+//! | [`trace`] | what a traced job writes down of its messages |
 //! | [`matching`] | receives and messages find each other |
 //! | [`endpoint`] | all of it together: one endpoint, without I/O |
 #![deny(unsafe_code)]
@@ -28,3 +29,4 @@ pub mod record;
 pub mod secret;
 pub mod session;
 pub mod suite;
+pub mod trace;

@@ -175,6 +175,9 @@ pub struct JobOutcome {
     pub name: String,
     /// When its last process ended; none, when time was up before.
     pub ended_us: Option<f64>,
+    /// How long it took when it was recorded; none, when the trace does not tell.
+    #[serde(default)]
+    pub recorded_us: Option<f64>,
 }
 
 impl Experiment {
@@ -388,11 +391,13 @@ impl Experiment {
         let latency = replay.latency().summary();
         let flow = FlowOutcome { name: "replay".into(), latency, accepted: 0.0, hops: 0.0, series: Vec::new() };
         let mut outcome = self.outcome(fabric, began, vec![flow]);
-        let job = |(name, ended): (&str, Option<Time>)| JobOutcome {
+        let us = |at: Time| at as f64 / US as f64;
+        let job = |((name, ended), job): ((&str, Option<Time>), &Arc<Job>)| JobOutcome {
             name: name.into(),
-            ended_us: ended.map(|at| at as f64 / US as f64),
+            ended_us: ended.map(us),
+            recorded_us: job.recorded.map(us),
         };
-        outcome.jobs = replay.jobs().map(job).collect();
+        outcome.jobs = replay.jobs().zip(jobs).map(job).collect();
         Ok(outcome)
     }
 

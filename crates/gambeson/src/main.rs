@@ -20,6 +20,7 @@ mod policy_files;
 mod probe;
 mod report;
 mod supervise;
+mod trace;
 
 use std::env;
 use std::ffi::OsString;

@@ -41,6 +41,22 @@ enum IntraHostArgument {
     Sealed,
 }
 
+impl Options {
+    /// The same for a job that is traced: only what passes the provider can be written down.
+    pub(crate) fn traced(&self) -> Result<Self, Failure> {
+        match self.intra_host {
+            Some(IntraHostArgument::Mpi) => Err(Failure::usage(
+                "--trace writes down what passes the provider, and --intra-host mpi takes messages inside a host past it; leave one of them out",
+            )),
+            _ => Ok(Self { intra_host: Some(IntraHostArgument::Sealed), ..self.clone() }),
+        }
+    }
+
+    pub(crate) fn says_intra_host(&self) -> bool {
+        self.intra_host.is_some()
+    }
+}
+
 /// Everything decided.
 pub(crate) struct Plan {
     pub(crate) launcher: Launcher,
@@ -102,6 +118,11 @@ impl Plan {
         }
         self.agree_with_command_line(&mut variables)?;
         Ok(variables)
+    }
+
+    /// What the user gave the launcher.
+    pub(crate) fn given(&self) -> &[OsString] {
+        &self.arguments
     }
 
     /// What the launcher is started with, for a job that has its directory.

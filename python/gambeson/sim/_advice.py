@@ -37,7 +37,8 @@ class TraceSummary:
 
 
 def trace(path: str | os.PathLike[str]) -> TraceSummary:
-    """Reads a trace: GOAL where the name ends in .goal, DUMPI where it ends in .meta, else NPBT1.
+    """Reads a trace: what `gambeson run --trace` wrote where the name ends in .gbt, GOAL for .goal, DUMPI for
+    .meta, else NPBT1.
 
     Raises `TraceError` with file, rank and record, or `OSError`.
     """

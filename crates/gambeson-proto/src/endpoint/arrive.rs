@@ -21,6 +21,7 @@ pub(super) struct Message<H: Host> {
     pub(super) lane: Lane,
     pub(super) tag: u64,
     pub(super) data: Option<u64>,
+    pub(super) number: u64,
     pub(super) size: usize,
     /// Bytes that came so far.
     pub(super) got: usize,
@@ -239,7 +240,8 @@ impl<H: Host> Endpoint<H> {
                 self.peers[id.0 as usize].spent += message.cost;
                 self.owe(id, message.cost);
                 let capacity = landing.capacity();
-                let key = self.messages.insert(message.begin(id, got, landing));
+                let number = self.number_arrival(id);
+                let key = self.messages.insert(message.begin(id, number, got, landing));
                 self.begun(key, id);
                 if message.awaits_grant {
                     self.grant(key, id, capacity);
@@ -255,7 +257,8 @@ impl<H: Host> Endpoint<H> {
                 self.held_bytes += room;
                 let counters = &mut self.wire.counters;
                 counters.unexpected_max = counters.unexpected_max.max(self.held_bytes as u64);
-                let mut held = message.begin(id, got, Landing::Held(bytes));
+                let number = self.number_arrival(id);
+                let mut held = message.begin(id, number, got, Landing::Held(bytes));
                 // While there is plenty of room the sender may go on at once; after that it has to
                 // wait until its messages have found their receives.
                 if self.held_bytes + self.messages.len() * MESSAGE_COST <= self.config.unexpected_limit {
@@ -298,11 +301,12 @@ impl<H: Host> Endpoint<H> {
     /// The way of nearly every message: whole, and its receive was posted.
     fn whole(&mut self, host: &mut H, id: PeerId, posted: PostedKey, message: First) {
         let First { lane, tag, data, size, .. } = message;
+        let number = self.number_arrival(id);
         self.count_received(size);
         let landing = self.claim_posted(lane, posted, size);
         let capacity = landing.capacity();
         let len = size.min(capacity);
-        let received = Received { lane, source: id, tag, data, len, offset: 0, overflow: size - len };
+        let received = Received { lane, source: id, tag, data, number, len, offset: 0, overflow: size - len };
         match landing {
             Landing::Single { receive, .. } => host.received(receive, &received),
             Landing::Multi { key, offset, .. } => self.part_done(host, key, &Received { offset, ..received }),
@@ -407,13 +411,14 @@ impl First {
         })
     }
 
-    fn begin<H: Host>(self, peer: PeerId, got: usize, landing: Landing<H>) -> Message<H> {
+    fn begin<H: Host>(self, peer: PeerId, number: u64, got: usize, landing: Landing<H>) -> Message<H> {
         let First { lane, tag, data, size, sender_id, awaits_grant, wants_delivery, .. } = self;
         Message {
             peer,
             lane,
             tag,
             data,
+            number,
             size,
             got,
             end: size,

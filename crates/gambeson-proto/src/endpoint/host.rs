@@ -73,6 +73,8 @@ pub struct Received {
     pub tag: u64,
     /// Remote completion data.
     pub data: Option<u64>,
+    /// Which of the messages from that sender, from 0, in the order in which they were sent.
+    pub number: u64,
     /// Bytes delivered.
     pub len: usize,
     /// Where they begin in a multi-receive buffer.

@@ -196,6 +196,11 @@ impl<H: Host> Endpoint<H> {
         &self.encoded
     }
 
+    /// The public half of this endpoint's key.
+    pub fn public_key(&self) -> &PublicKey {
+        &self.own.public_key
+    }
+
     /// Adds a peer by its card, which must carry this job's MAC. No key is derived yet. The same
     /// card gives the same peer. The caller has made the peer's address reachable.
     pub fn add_peer(&mut self, card: &[u8]) -> Result<PeerId, CardError> {
@@ -240,6 +245,16 @@ impl<H: Host> Endpoint<H> {
     /// How the peer is named in sentences.
     pub fn peer_name(&self, id: PeerId) -> &PeerName {
         &self.peers[id.0 as usize].name
+    }
+
+    /// The number that the next message to a peer will have, which its receiver counts too.
+    pub fn next_message(&self, id: PeerId) -> u64 {
+        self.peers[id.0 as usize].messages_sent
+    }
+
+    /// The card of a peer.
+    pub fn peer_card(&self, id: PeerId) -> &Card {
+        &self.peers[id.0 as usize].card
     }
 
     /// The peers that were talked to or heard of, in the order in which that began.
@@ -307,7 +322,8 @@ impl<H: Host> Endpoint<H> {
         }
     }
 
-    fn count_sent(&mut self, len: usize) {
+    fn count_sent(&mut self, id: PeerId, len: usize) {
+        self.peers[id.0 as usize].messages_sent += 1;
         self.wire.counters.messages_sent += 1;
         self.wire.counters.bytes_sent += len as u64;
     }
@@ -315,6 +331,13 @@ impl<H: Host> Endpoint<H> {
     fn count_received(&mut self, len: usize) {
         self.wire.counters.messages_received += 1;
         self.wire.counters.bytes_received += len as u64;
+    }
+
+    /// The number of a message that begins to arrive.
+    fn number_arrival(&mut self, id: PeerId) -> u64 {
+        let arrived = &mut self.peers[id.0 as usize].messages_arrived;
+        *arrived += 1;
+        *arrived - 1
     }
 
     fn misbehaved(&mut self, host: &mut H, id: PeerId, what: &'static str) {

@@ -21,12 +21,13 @@ impl<H: Host> Endpoint<H> {
     pub(super) fn send_own(&mut self, host: &mut H, request: &SendRequest, origin: impl Origin) -> bool {
         let &SendRequest { peer, lane, tag, data, len: size, .. } = request;
         if let Some(posted) = self.lanes[lane as usize].find_posted(peer.0, tag) {
-            self.count_sent(size);
+            self.count_sent(peer, size);
+            let number = self.number_arrival(peer);
             let mut landing = self.claim_posted(lane, posted, size);
             place(&mut self.multis, &mut landing, 0, |into| pour(origin, size, into));
             self.count_received(size);
             let len = size.min(landing.capacity());
-            let received = Received { lane, source: peer, tag, data, len, offset: 0, overflow: size - len };
+            let received = Received { lane, source: peer, tag, data, number, len, offset: 0, overflow: size - len };
             match landing {
                 Landing::Single { receive, .. } => host.received(receive, &received),
                 Landing::Multi { key, offset, .. } => self.part_done(host, key, &Received { offset, ..received }),
@@ -38,7 +39,7 @@ impl<H: Host> Endpoint<H> {
         if size > self.config.eager_max || in_all > self.config.unexpected_limit {
             return false;
         }
-        self.count_sent(size);
+        self.count_sent(peer, size);
         let mut bytes = self.spare.take(size);
         origin.copy(&mut bytes);
         self.held_bytes += size;
@@ -48,7 +49,7 @@ impl<H: Host> Endpoint<H> {
 
     /// Keeps a send to ourselves until its receive is posted.
     pub(super) fn await_own(&mut self, request: SendRequest, body: Body<H>) {
-        self.count_sent(request.len);
+        self.count_sent(request.peer, request.len);
         let outgoing = Outgoing { request, body, offset: 0, end: request.len, state: State::AwaitsGrant };
         let key = self.outgoing.insert(outgoing);
         self.hold_own(&request, Landing::Held(Vec::new()), 0, Some(key));
@@ -56,11 +57,13 @@ impl<H: Host> Endpoint<H> {
 
     fn hold_own(&mut self, request: &SendRequest, landing: Landing<H>, got: usize, sender: Option<OutgoingKey>) {
         let &SendRequest { peer, lane, tag, data, len: size, .. } = request;
+        let number = self.number_arrival(peer);
         let key = self.messages.insert(Message {
             peer,
             lane,
             tag,
             data,
+            number,
             size,
             got,
             end: size,

@@ -41,6 +41,10 @@ pub(super) struct Peer<H: Host> {
     pub(super) dirty: bool,
     /// The message whose next bytes come unasked.
     pub(super) incoming: Option<MessageKey>,
+    /// Messages that were sent to the peer: the number of the next.
+    pub(super) messages_sent: u64,
+    /// Messages of the peer that have begun to arrive.
+    pub(super) messages_arrived: u64,
     /// When the last authentic record came, in the ticks' time.
     pub(super) heard_ns: u64,
     /// When the peer was asked for its position and has not been heard since.
@@ -78,6 +82,8 @@ impl<H: Host> Peer<H> {
             stuck: None,
             dirty: false,
             incoming: None,
+            messages_sent: 0,
+            messages_arrived: 0,
             heard_ns: now_ns,
             asked_ns: None,
             final_sent: false,

@@ -185,12 +185,13 @@ impl<H: Host> Endpoint<H> {
         Ok(())
     }
 
-    /// Drops a claimed message. `false`: there is no such claim.
-    pub fn discard_claimed(&mut self, host: &mut H, claim: ClaimId) -> bool {
-        let Some(key) = self.claimed(claim) else { return false };
+    /// Drops a claimed message and tells which it was. `None`: there is no such claim.
+    pub fn discard_claimed(&mut self, host: &mut H, claim: ClaimId) -> Option<Received> {
+        let key = self.claimed(claim)?;
+        let message = self.messages[key].received(0, 0);
         self.land(host, key, Landing::Discarded);
         self.report(host);
-        true
+        Some(message)
     }
 
     fn claimed(&mut self, claim: ClaimId) -> Option<MessageKey> {
@@ -292,8 +293,8 @@ impl<H: Host> Message<H> {
     /// The message as its completion tells it, in a place of `capacity` bytes.
     pub(super) fn received(&self, capacity: usize, offset: usize) -> Received {
         let len = self.size.min(capacity);
-        let (lane, source, tag, data) = (self.lane, self.peer, self.tag, self.data);
-        Received { lane, source, tag, data, len, offset, overflow: self.size - len }
+        let (lane, source, tag, data, number) = (self.lane, self.peer, self.tag, self.data, self.number);
+        Received { lane, source, tag, data, number, len, offset, overflow: self.size - len }
     }
 }
 

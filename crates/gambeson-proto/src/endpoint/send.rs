@@ -127,7 +127,7 @@ impl<H: Host> Endpoint<H> {
             gone += len;
         }
         if gone == request.len {
-            self.count_sent(request.len);
+            self.count_sent(request.peer, request.len);
         }
         Some(gone)
     }
@@ -142,7 +142,7 @@ impl<H: Host> Endpoint<H> {
         let state = if gone.is_some() { State::Unasked } else { State::Queued };
         let key = self.outgoing.insert(Outgoing { request, body, offset, end, state });
         self.peers[request.peer.0 as usize].queue.push_back(key);
-        self.count_sent(request.len);
+        self.count_sent(request.peer, request.len);
         self.pump(host, request.peer);
     }
 

@@ -94,6 +94,7 @@ struct Sent {
     lane: Lane,
     tag: u64,
     data: Option<u64>,
+    number: u64,
     len: usize,
 }
 
@@ -151,13 +152,14 @@ impl Program {
         bytes.extend(fill(serial, len - SERIAL_LEN));
         let delivery = random.chance(10);
         let request = SendRequest { peer: node.ids[to], lane, tag, data, len, delivery };
+        let number = node.endpoint.next_message(node.ids[to]);
         let accepted = if len < 200 && !delivery && random.chance(50) {
             node.endpoint.inject(&mut node.host, request, &bytes).is_ok()
         } else {
             node.endpoint.send(&mut node.host, request, (serial, bytes)).is_ok()
         };
         if accepted {
-            self.sent.insert(serial, Sent { from, to, lane, tag, data, len });
+            self.sent.insert(serial, Sent { from, to, lane, tag, data, number, len });
         }
     }
 
@@ -213,8 +215,8 @@ impl Program {
                 let serial = u64::from_le_bytes(arrival.bytes[..SERIAL_LEN].try_into().unwrap());
                 let sent = self.sent.get(&serial).expect("nothing arrives that was not sent");
                 assert_eq!(
-                    (sent.to, sent.lane, sent.tag, sent.data, sent.len),
-                    (at, message.lane, message.tag, message.data, message.len)
+                    (sent.to, sent.lane, sent.tag, sent.data, sent.number, sent.len),
+                    (at, message.lane, message.tag, message.data, message.number, message.len)
                 );
                 assert!(arrival.bytes[SERIAL_LEN..] == fill(serial, sent.len - SERIAL_LEN), "the bytes are those sent");
                 assert!(self.seen.insert(serial, arrival.receive).is_none(), "nothing arrives twice");

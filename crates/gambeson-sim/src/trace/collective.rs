@@ -127,6 +127,7 @@ pub fn expand(job: &Job, algorithms: &Algorithms) -> Result<Job, Error> {
         communicators: job.communicators.clone(),
         counts: Vec::new(),
         text: job.text,
+        recorded: job.recorded,
     })
 }
 

@@ -6,6 +6,7 @@
 
 pub mod collective;
 pub mod dumpi;
+pub mod gbt;
 pub mod goal;
 pub mod npbt;
 mod program;
@@ -40,6 +41,8 @@ pub struct Job {
     pub counts: Vec<u32>,
     /// Whether it came from a text, so that the records of its operations are lines of that.
     pub text: bool,
+    /// How long the job took from its first message to its last, if the trace tells and is whole.
+    pub recorded: Option<Time>,
 }
 
 /// A stretch of computation and the call that ends it: 32 bytes.
@@ -241,13 +244,15 @@ impl Job {
     }
 }
 
-/// Reads a trace: GOAL where the name ends in `.goal`, DUMPI where it ends in `.meta`, else NPBT1.
+/// Reads a trace: what `gambeson run --trace` wrote where the name ends in `.gbt`, GOAL where it ends in `.goal`, DUMPI
+/// where it ends in `.meta`, else NPBT1.
 ///
 /// # Errors
 /// What cannot be read or breaks its format: the file, the rank and the record.
 pub fn read(path: &Path) -> Result<Job, Error> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("goal") => goal::read(path),
+        Some("gbt") => gbt::read(path),
         Some("meta") => dumpi::read(path),
         _ => npbt::read(path),
     }

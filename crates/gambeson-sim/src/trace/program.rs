@@ -35,6 +35,7 @@ impl Program {
             communicators: vec![world.clone()],
             counts: Vec::new(),
             text: false,
+            recorded: None,
         };
         Self { job, by_members: HashMap::from([((world, 0), 0)]) }
     }
@@ -65,6 +66,11 @@ impl Program {
 
     pub(crate) fn rank(&mut self, rank: u32) -> Rank<'_> {
         Rank { job: &mut self.job, rank, open: BTreeMap::new(), free: Vec::new(), slots: BLOCKING }
+    }
+
+    /// Notes how long the job took when it was recorded.
+    pub(crate) fn took(&mut self, time: Time) {
+        self.job.recorded = Some(time);
     }
 
     pub(crate) fn finish(self) -> Job {

@@ -87,7 +87,7 @@ pub fn cut(job: &Job, window: Window) -> Result<Cut, Error> {
     for (rank, (ops, range)) in job.ranks.iter().zip(&ranges).enumerate() {
         ranks.push(messages.keep(rank as u32, ops, range, &mut crossing));
     }
-    Ok(Cut { job: Job { ranks, ..job.clone() }, iterations: iterations as u32, crossing })
+    Ok(Cut { job: Job { ranks, recorded: None, ..job.clone() }, iterations: iterations as u32, crossing })
 }
 
 /// Operations that repeat.

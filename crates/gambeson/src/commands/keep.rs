@@ -68,7 +68,7 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
     let vendor = file(files, "vendor").map(text).unwrap_or_default();
     libraries.vendor = vendor.lines().map(PathBuf::from).filter(|library| library.exists()).collect();
     let job = Job::create(&credential, &libraries)?;
-    for name in ["environment", "one-sided", "one-sided-threads"] {
+    for name in ["environment", "one-sided", "one-sided-threads", "trace"] {
         if let Some(bytes) = file(files, name) {
             job.write(name, bytes)?;
         }

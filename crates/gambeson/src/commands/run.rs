@@ -12,6 +12,7 @@ use clap::Args;
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::time::ClockId;
 use serde_json::json;
 
 use crate::failure::{Failure, STATUSES, Status};
@@ -23,6 +24,7 @@ use crate::plan::{Options, Plan};
 use crate::policy_files;
 use crate::report;
 use crate::supervise::{self, Start};
+use crate::trace::{self, About, Output, Summary};
 
 /// Runs an MPI job so that every message between its processes is sealed
 ///
@@ -40,6 +42,13 @@ pub(crate) struct Arguments {
     /// Write the same as JSON, to stdout or to FILE
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     json: Option<PathBuf>,
+    /// Write down every message between ranks (sizes, peers and times, nothing of what they say) for `gambeson sim`;
+    /// takes messages inside hosts through the provider too
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// How many MiB each rank may write down, in its host's memory; 5.6 million records of messages by default
+    #[arg(long, value_name = "MIB", default_value_t = 256, requires = "trace", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    trace_limit: u64,
     /// A knob of the provider, for tests: NAME=NUMBER
     #[arg(long, value_name = "KNOB", hide = true, value_parser = knob)]
     tuning: Vec<(Knob, u64)>,
@@ -67,16 +76,26 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // The secret passes through this process: no other may look into it, and no core file hold it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
-    let plan = Plan::make(&arguments.options)?;
+    let options = match &arguments.trace {
+        Some(_) => &arguments.options.traced()?,
+        None => &arguments.options,
+    };
+    let plan = Plan::make(options)?;
     if !arguments.quiet {
         notes(&plan);
+        if arguments.trace.is_some() && !arguments.options.says_intra_host() {
+            eprintln!("gambeson: note: {FORCED}");
+        }
     }
+    let trace = arguments.trace.as_deref().map(Output::create).transpose()?;
+    let trace = trace.map(|output| Trace { output, limit: arguments.trace_limit << 20 });
     let mut tuning = Tuning::default();
     for (set, value) in &arguments.tuning {
         set(&mut tuning, *value);
     }
-    let outcome = run(&plan, tuning)?;
-    arguments.report(&plan, &outcome)?;
+    let mut outcome = run(&plan, tuning, trace)?;
+    let traced = outcome.traced.take().transpose()?;
+    arguments.report(&plan, &outcome, traced.as_ref())?;
     Ok(outcome.verdict())
 }
 
@@ -86,6 +105,14 @@ struct Outcome {
     reports: Reports,
     /// Processes of the job that outlived its launcher and were ended.
     ended: usize,
+    /// What came of the trace, if one was asked for.
+    traced: Option<Result<Summary, Failure>>,
+}
+
+/// Where the trace goes, and how many bytes each rank may write down.
+struct Trace {
+    output: Output,
+    limit: u64,
 }
 
 fn notes(plan: &Plan) {
@@ -108,7 +135,7 @@ fn notes(plan: &Plan) {
     }
 }
 
-fn run(plan: &Plan, tuning: Tuning) -> Result<Outcome, Failure> {
+fn run(plan: &Plan, tuning: Tuning, trace: Option<Trace>) -> Result<Outcome, Failure> {
     let (job_id, job_secret) = job::draw()?;
     let credential = Credential {
         partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
@@ -121,16 +148,38 @@ fn run(plan: &Plan, tuning: Tuning) -> Result<Outcome, Failure> {
     drop(credential);
     let variables = plan.variables(&job.providers())?;
     prepare(plan, &job, &variables)?;
+    if let Some(trace) = &trace {
+        job.write("trace", trace.limit.to_string().as_bytes())?;
+    }
+    let about = about(plan);
     let environment = environment(plan, &job, &variables)?;
     let arguments = plan.arguments(job.directory());
     let start = Start { program: &plan.launcher.program, arguments: &arguments, environment: &environment };
     let status = supervise::run(&start, || reports::alarming(job.directory()))?;
-    wait_for_agents(&job);
+    wait_for_agents(&job, if trace.is_some() { TRACES_GRACE } else { AGENTS_GRACE });
     let reports = Reports::read(job.directory(), job.keys());
     // A job that ended well may have left servers running on purpose.
     let failed = !status.success() || !reports.refusals.is_empty();
     let ended = if failed { processes::end(job.directory()) } else { 0 };
-    Ok(Outcome { status, reports, ended })
+    // Now that nobody writes any more.
+    let traced = trace.map(|trace| trace.output.write(job.directory(), about));
+    Ok(Outcome { status, reports, ended, traced })
+}
+
+/// What a trace says of the job beside its messages.
+fn about(plan: &Plan) -> About {
+    let words = |word: &OsString| word.to_string_lossy().into_owned();
+    let started_ns = trace::now_ns(ClockId::Monotonic);
+    About {
+        command: std::iter::once(plan.launcher.program.as_os_str().to_owned())
+            .chain(plan.given().iter().cloned())
+            .map(|word| words(&word))
+            .collect(),
+        mpi: plan.launcher.version.clone(),
+        started_ns,
+        clock_ns: trace::now_ns(ClockId::Realtime).saturating_sub(started_ns),
+        boot: trace::boot(),
+    }
 }
 
 /// Leaves in the job's directory what the guard looks at.
@@ -162,19 +211,19 @@ fn environment(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<Vec<(St
 }
 
 /// Agents bring the pages of other hosts when those hosts are done.
-fn wait_for_agents(job: &Job) {
+fn wait_for_agents(job: &Job, grace: Duration) {
     let busy = || {
         let entries = fs::read_dir(job.directory()).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("agent-"))
     };
-    let deadline = Instant::now() + AGENTS_GRACE;
+    let deadline = Instant::now() + grace;
     while Instant::now() < deadline && busy() {
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 impl Arguments {
-    fn report(&self, plan: &Plan, outcome: &Outcome) -> Result<(), Failure> {
+    fn report(&self, plan: &Plan, outcome: &Outcome, traced: Option<&Summary>) -> Result<(), Failure> {
         let Reports { ranks, refusals, .. } = &outcome.reports;
         if self.stats && !ranks.is_empty() {
             eprint!("{}", report::table(ranks));
@@ -195,6 +244,17 @@ impl Arguments {
                 fs::write(file, format!("{value:#}\n")).map_err(|error| {
                     Failure::system(format!("the report cannot be written to {} ({error})", file.display()))
                 })?;
+            }
+        }
+        if let (Some(Summary { ranks, matched, missing }), Some(file)) = (traced, &self.trace) {
+            if *ranks == 0 {
+                eprintln!("gambeson: no process wrote anything down, so there is no trace in {}", file.display());
+            } else if !self.quiet {
+                eprintln!("gambeson: note: {} holds {matched} messages of {ranks} ranks", file.display());
+            }
+            // What is missing nobody shall take for complete.
+            for sentence in missing {
+                eprintln!("gambeson: the trace is not complete: {sentence}");
             }
         }
         if !self.quiet && !outcome.reports.started() && outcome.status.success() {
@@ -242,5 +302,11 @@ fn list<T: ToString>(items: &[T]) -> String {
     }
 }
 
+/// What is said when a trace is asked for and nothing of messages inside hosts.
+const FORCED: &str =
+    "--trace takes messages between processes of one host through the provider too, as --intra-host sealed does";
+
 /// How long agents may take to bring their pages.
 const AGENTS_GRACE: Duration = Duration::from_secs(10);
+/// And what their ranks wrote down.
+const TRACES_GRACE: Duration = Duration::from_secs(120);

@@ -6,17 +6,18 @@
 //! Big endian. The stream passes over ssh; it is no protection by itself.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
+use gambeson_proto::trace::{self, EndpointFile};
 use zeroize::Zeroizing;
 
 /// Names and contents, wiped when they go.
 pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
 
 /// What a host gets.
-pub(crate) const CARRIED: [&str; 6] =
-    ["version", "credential", "environment", "one-sided", "one-sided-threads", "vendor"];
+pub(crate) const CARRIED: [&str; 7] =
+    ["version", "credential", "environment", "one-sided", "one-sided-threads", "vendor", "trace"];
 
 /// The line that says the files are in place.
 pub(crate) const KEPT: &str = "gambeson keeps the job\n";
@@ -24,7 +25,10 @@ pub(crate) const KEPT: &str = "gambeson keeps the job\n";
 /// Whether a file is what a rank left.
 pub(crate) fn is_report(name: &str) -> bool {
     let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let endpoint =
+        |rest: &str| rest.split_once('-').is_some_and(|(process, count)| numbered(process) && numbered(count));
     ["rank-", "started-", "refused-"].iter().any(|kind| name.strip_prefix(kind).is_some_and(numbered))
+        || name.strip_prefix("trace-").is_some_and(endpoint)
 }
 
 /// Reads the files of a directory that `wanted` picks.
@@ -34,19 +38,30 @@ pub(crate) fn pack(directory: &Path, wanted: impl Fn(&str) -> bool) -> io::Resul
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if wanted(&name) && entry.file_type()?.is_file() {
-            files.push((name, read(&entry.path())?));
+            let bytes = read(&entry.path(), name.starts_with("trace-"))?;
+            files.push((name, bytes));
         }
     }
     Ok(files)
 }
 
 /// Reads a file into one allocation: a vector that grows leaves copies behind.
-fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+fn read(path: &Path, is_trace: bool) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = fs::File::open(path)?;
-    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let length = if is_trace { in_use(&mut file)? } else { file.metadata()?.len() };
+    let length = usize::try_from(length).map_err(io::Error::other)?;
     let mut bytes = Zeroizing::new(vec![0; length]);
     file.read_exact(&mut bytes)?;
     Ok(bytes)
+}
+
+/// What a process that was killed left of its trace has room for more than it holds.
+fn in_use(file: &mut fs::File) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    let mut page = [0; trace::PAGE_LEN];
+    let used = file.read_exact(&mut page).ok().and_then(|()| EndpointFile::used(&page));
+    file.rewind()?;
+    Ok(used.map_or(length, |used| used.min(length)))
 }
 
 pub(crate) fn send(to: &mut impl Write, files: &Files) -> io::Result<()> {
@@ -98,7 +113,7 @@ fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
 
 const MAGIC: [u8; 8] = *b"GBSNFIL1";
 const FILES_MAX: u32 = 1 << 16;
-const LENGTH_MAX: u32 = 16 << 20;
+const LENGTH_MAX: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {
@@ -120,10 +135,10 @@ mod tests {
 
     #[test]
     fn only_what_ranks_leave_is_a_report() {
-        for name in ["rank-1", "started-22", "refused-333"] {
+        for name in ["rank-1", "started-22", "refused-333", "trace-1-0"] {
             assert!(is_report(name), "{name}");
         }
-        for name in ["credential", "rank-", "rank-../x", "rank-1/2", "owner-1"] {
+        for name in ["credential", "trace", "trace-1", "trace-1-../x", "rank-", "rank-../x", "rank-1/2", "owner-1"] {
             assert!(!is_report(name), "{name}");
         }
     }

@@ -12,6 +12,7 @@
 //!   lib/           the provider under the name libfabric looks for, the vendor's beside it, the guard
 //!   gambeson-agent what the launcher calls in place of ssh
 //!   rank-<pid>     a page per provider      refused-<pid>   a sentence per refusal of the guard
+//!   trace          in a traced job, how many bytes an endpoint may write down; trace-<pid>-<n> is what it did
 //! ```
 
 pub(crate) mod bundle;

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 #[derive(Args)]
 #[command(after_long_help = METHOD)]
 pub(crate) struct Arguments {
-    /// The job: a trace as NPBT1, DUMPI (.meta) or GOAL (.goal)
+    /// The job: what `gambeson run --trace` wrote (.gbt), or a trace as NPBT1, DUMPI (.meta) or GOAL (.goal)
     trace: PathBuf,
     /// Look-ups that must find their key, of 100
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = percent)]
@@ -45,6 +45,7 @@ in the table are then replayed, since latencies and with them the order of messa
 size; what is advised has shown its hits in a replay.
 
   gambeson sim advise cg.A.16.npbt.zst
+  gambeson sim advise job.gbt
   gambeson sim advise job.goal --target 99.9 --machine cluster.toml
 
 A prefetch buffer only works where several processes share a processor: in the machine, [replay]

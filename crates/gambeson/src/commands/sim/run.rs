@@ -94,7 +94,8 @@ fn text(outcome: &Outcome) -> String {
     text.push('\n');
     for job in &outcome.jobs {
         let ended = job.ended_us.map_or("did not end".into(), |us| format!("ended at {}", time(us * 1e3)));
-        let _ = writeln!(text, "{:16}{ended}", job.name);
+        let recorded = job.recorded_us.map_or(String::new(), |us| format!(", took {} when recorded", time(us * 1e3)));
+        let _ = writeln!(text, "{:16}{ended}{recorded}", job.name);
     }
     if outcome.lookups > 0 {
         let rate = outcome.hit_rate * 100.0;
