@@ -47,7 +47,7 @@ def sim(gambeson: Path, tmp_path: Path) -> Sim:
     return Sim(gambeson, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["mesh", "key-cache", "flood"])
+@pytest.mark.parametrize("name", ["mesh", "key-cache", "flood", "attack"])
 def test_every_example_runs_and_its_outcome_holds_the_experiment(sim: Sim, name: str) -> None:
     printed = sim.run("run", f"{name}.toml", "--json", "outcome.json")
     outcome = json.loads((sim.room / "outcome.json").read_text())
@@ -63,6 +63,20 @@ def test_filters_keep_a_flood_out(sim: Sim) -> None:
         leaked[scheme] = json.loads((sim.room / "outcome.json").read_text())["leaked"]
     assert leaked["duplicate-table"] == leaked["ingress"] == 0
     assert 0 < leaked["stateful-ingress"] < leaked["none"] / 2
+
+
+def test_a_sweep_says_what_an_attacker_can_do_by_the_keys(sim: Sim) -> None:
+    over = ["--over", "security.level=none,partition,queue-pair", "--over", "attack.node=8,9"]
+    sim.run("sweep", "attack.toml", *over, "--out", "out")
+    rows = list(csv.DictReader((sim.room / "out" / "results.csv").open()))
+    taken = {(row["security.level"], row["attack.node"]): float(row["attack_taken"]) for row in rows}
+    assert all(float(row["attack_sent"]) > 100 for row in rows)
+    # Node 8 is of its victims' partition, node 9 is not.
+    assert [taken[level, "8"] > 0 for level in ("none", "partition", "queue-pair")] == [True, True, False]
+    assert [taken[level, "9"] > 0 for level in ("none", "partition", "queue-pair")] == [True, False, False]
+    printed = sim.run("run", "attack.toml", "--set", "security.level=queue-pair")
+    assert "wrong tag" in printed
+    assert "its marks     led to it in" in printed
 
 
 class Links(HTMLParser):

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::experiment::{Experiment, Outcome, ReplayConfig};
-use crate::fabric::{Fabric, Watch};
+use crate::fabric::Watch;
 use crate::security::{CacheConfig, KeyLevel, Placement, PrefetchConfig, SecurityConfig, StackDistances, UnitStats};
-use crate::topology::Topology;
 use crate::trace::Job;
 
 /// What a replay showed.
@@ -53,10 +52,7 @@ pub fn observe(machine: &Experiment, jobs: &[Arc<Job>], watch: Watch<'_>) -> Res
         ));
     }
     let Some(config) = &machine.replay else { return Err(Error::config("jobs without a [replay] to say how")) };
-    let topology = Topology::new(&machine.topology)?;
-    let longest = config.packets.packet_bytes.into();
-    let mut fabric =
-        Fabric::new(topology, &machine.fabric, machine.routing, &machine.security, &machine.filter, longest)?;
+    let mut fabric = machine.fabric()?;
     fabric.observe_keys();
     let outcome = machine.replay_jobs(config, jobs, &mut fabric, watch)?;
     let stats: UnitStats = fabric.unit_stats();

@@ -7,11 +7,11 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::fabric::{Fabric, FabricConfig, Watch};
+use crate::fabric::{Fabric, FabricConfig, Refusals, Watch};
 use crate::filter::FilterConfig;
 use crate::process::{Config as ProcessConfig, Placement};
 use crate::routing::Routing;
-use crate::security::{SecurityConfig, UnitStats};
+use crate::security::{ReplayDefence, SecurityConfig, UnitStats};
 use crate::source::Source;
 use crate::statistics::Summary;
 use crate::time::{self, MS, Time, US};
@@ -19,7 +19,9 @@ use crate::topology::{Topology, TopologyConfig};
 use crate::trace::collective::{Algorithms, expand};
 use crate::trace::window::{self, Window as Iterations};
 use crate::trace::{self, Job};
-use crate::traffic::{PacketConfig, Plan, Replay, ReplayPlan, SourceConfig, Synthetic, Window};
+use crate::traffic::{
+    AttackConfig, AttackOutcome, PacketConfig, Plan, Replay, ReplayPlan, SourceConfig, Synthetic, Window,
+};
 
 /// What is simulated. Everything but the topology and the traffic has a default.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -58,6 +60,9 @@ pub struct Experiment {
     /// Synthetic sources.
     #[serde(default)]
     pub traffic: Vec<SourceConfig>,
+    /// One node that attacks beside the sources.
+    #[serde(default)]
+    pub attack: Option<AttackConfig>,
     /// Traces to replay, in place of synthetic sources.
     #[serde(default)]
     pub replay: Option<ReplayConfig>,
@@ -135,6 +140,15 @@ pub struct Outcome {
     pub arrived: u64,
     /// Packets that filters dropped.
     pub dropped: u64,
+    /// Packets that the adapters they came to did not take, of the honest, where adapters check packets.
+    #[serde(default)]
+    pub refused: Refusals,
+    /// Acknowledgements.
+    #[serde(default)]
+    pub acknowledged: u64,
+    /// What an attack came to.
+    #[serde(default)]
+    pub attack: Option<AttackOutcome>,
     /// Packets under forged keys that came through.
     pub leaked: u64,
     /// Traps that the manager got.
@@ -265,16 +279,7 @@ impl Experiment {
 
     fn carry_out(&self, watch: Watch<'_>) -> Result<Outcome, Error> {
         self.measure.validate().map_err(Error::about("measure"))?;
-        let longest = match &self.replay {
-            Some(replay) => replay.packets.packet_bytes,
-            None => self.traffic.iter().map(|source| source.bytes).max().unwrap_or(0),
-        };
-        let topology = Topology::new(&self.topology).map_err(Error::about("topology"))?;
-        let mut fabric =
-            Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest.into())?;
-        if let Some(bits) = self.marking_bits {
-            fabric.mark_packets(bits).map_err(Error::about("marking_bits"))?;
-        }
+        let mut fabric = self.fabric()?;
         match (&self.replay, self.traffic.is_empty()) {
             (Some(_), false) => {
                 Err(Error::about("replay")(Error::config("both traffic and a replay; take one of them out")))
@@ -283,9 +288,36 @@ impl Experiment {
                 Err(Error::about("replay")(Error::config("replay.traces names no trace; name at least one")))
             }
             (None, true) => Err(Error::config("no traffic; add a [[traffic]] or a [replay] with traces")),
+            (Some(_), true) if self.attack.is_some() => Err(Error::about("attack")(Error::config(
+                "an attack on a replay; give it synthetic [[traffic]] to attack",
+            ))),
             (Some(replay), true) => self.replay(replay, &mut fabric, watch).map_err(Error::about("replay")),
             (None, false) => self.synthetic(&mut fabric, watch),
         }
+    }
+
+    /// The network that it runs on, empty.
+    ///
+    /// # Errors
+    /// A sentence, when its parts do not fit together.
+    pub(crate) fn fabric(&self) -> Result<Fabric, Error> {
+        let longest = match &self.replay {
+            Some(replay) => replay.packets.longest(),
+            None => {
+                let lengths = self.traffic.iter().map(|source| source.wire().max(source.transport.acknowledgement()));
+                lengths.max().unwrap_or(0)
+            }
+        };
+        let topology = Topology::new(&self.topology).map_err(Error::about("topology"))?;
+        let mut fabric = Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest)?;
+        if self.attack.is_some() || self.security.replay.defence != ReplayDefence::None {
+            let partitions = if self.replay.is_some() { 1 } else { self.partitions.max(1) };
+            fabric.check_packets(&self.security, partitions, self.seed);
+        }
+        if let Some(bits) = self.marking_bits {
+            fabric.mark_packets(bits).map_err(Error::about("marking_bits"))?;
+        }
+        Ok(fabric)
     }
 
     fn synthetic(&self, fabric: &mut Fabric, watch: Watch<'_>) -> Result<Outcome, Error> {
@@ -299,11 +331,12 @@ impl Experiment {
             partitions: self.partitions,
             window,
             interval,
+            attack: self.attack.as_ref(),
             seed: self.seed,
         };
         let mut traffic = Synthetic::new(&plan, fabric)?;
         fabric.run_watched(&mut traffic, window.until, watch)?;
-        let capacity = self.fabric.rate.gbps() / 8.0 * time::to_ns(window.until - window.from);
+        let capacity = fabric.host_gbps() / 8.0 * time::to_ns(window.until - window.from);
         let nodes = f64::from(fabric.topology().nodes);
         let flows = traffic.flows().iter().zip(&self.traffic).map(|(flow, config)| FlowOutcome {
             name: config.name.clone(),
@@ -325,6 +358,8 @@ impl Experiment {
         let mut outcome = self.outcome(fabric, began, flows);
         (outcome.leaked, outcome.traps) = (traffic.leaked(), traffic.manager().stats().traps);
         outcome.blamed = traffic.blamed();
+        outcome.refused = traffic.refused();
+        outcome.attack = traffic.attack(fabric);
         Ok(outcome)
     }
 
@@ -352,9 +387,7 @@ impl Experiment {
     pub fn run_jobs_watched(&self, jobs: &[Arc<Job>], watch: Watch<'_>) -> Result<Outcome, Error> {
         let Some(config) = &self.replay else { return Err(Error::config("jobs without a [replay] to say how")) };
         let run = || {
-            let topology = Topology::new(&self.topology).map_err(Error::about("topology"))?;
-            let longest = config.packets.packet_bytes.into();
-            let mut fabric = Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest)?;
+            let mut fabric = self.fabric()?;
             self.replay_jobs(config, jobs, &mut fabric, watch).map_err(Error::about("replay"))
         };
         run().map_err(|error| self.source.locate(error))
@@ -387,6 +420,13 @@ impl Experiment {
         };
         let mut replay = Replay::new(&plan, fabric)?;
         fabric.run_watched(&mut replay, always.until, watch)?;
+        if fabric.counts().refused > 0 {
+            return Err(Error::Stuck(format!(
+                "{} packets of the replay were taken for packets sent before or too late, and nobody sends them again; \
+                 widen security.replay.window, or raise its tick_ms or tolerance",
+                fabric.counts().refused
+            )));
+        }
         replay.cluster().verify()?;
         let latency = replay.latency().summary();
         let flow = FlowOutcome { name: "replay".into(), latency, accepted: 0.0, hops: 0.0, series: Vec::new() };
@@ -414,6 +454,9 @@ impl Experiment {
             sent: counts.sent,
             arrived: counts.arrived,
             dropped: counts.dropped,
+            refused: Refusals::default(),
+            acknowledged: counts.acknowledged,
+            attack: None,
             leaked: 0,
             traps: 0,
             blamed: [0; 2],
@@ -536,7 +579,8 @@ mod tests {
         let mut fabric = Fabric::new(topology, fabric, *routing, security, filter, 256).unwrap();
         let window = experiment.measure.window();
         let (sources, level) = (&experiment.traffic[..], security.level);
-        let plan = Plan { sources, level, filter, partitions: 1, window, interval: None, seed: experiment.seed };
+        let plan =
+            Plan { sources, level, filter, partitions: 1, window, interval: None, attack: None, seed: experiment.seed };
         let mut traffic = Synthetic::new(&plan, &mut fabric).unwrap();
         fabric.run(&mut traffic, window.until).unwrap();
         assert_eq!((fabric.events(), fabric.counts().arrived), (whole.events, whole.arrived));
@@ -611,7 +655,7 @@ mod tests {
         assert!(error(&["load"]).contains("KEY=VALUE"));
         assert!(error(&["traffic.3.load=1"]).contains("no 3"));
         assert!(error(&["fabric.rte=1"]).contains("unknown field `rte`"));
-        assert!(error(&["fabric.rate=5x-sdr"]).contains("or one of 1x-sdr, 4x-sdr"));
+        assert!(error(&["fabric.rate=5x-sdr"]).contains("as in 1x-sdr, 4x-ndr"));
         std::fs::remove_file(&path).unwrap();
     }
 

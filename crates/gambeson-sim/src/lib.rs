@@ -21,5 +21,6 @@ pub mod time;
 pub mod topology;
 pub mod trace;
 pub mod traffic;
+pub mod transport;
 
 pub use error::Error;

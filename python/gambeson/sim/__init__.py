@@ -18,12 +18,13 @@ the system's own (`FileNotFoundError` and so on).
 from gambeson._native import ExperimentError, StoppedError, StuckError, TraceError
 from gambeson.sim._advice import Advice, CacheSize, Measured, TraceSummary, advise, trace
 from gambeson.sim._experiment import Experiment, Source, load
-from gambeson.sim._outcome import Flow, JobEnd, Latency, Outcome
+from gambeson.sim._outcome import Attack, Flow, JobEnd, Latency, Outcome, Refusals
 from gambeson.sim._sweep import Results, sweep
 from gambeson.sim._table import Table
 
 __all__ = [
     "Advice",
+    "Attack",
     "CacheSize",
     "Experiment",
     "ExperimentError",
@@ -32,6 +33,7 @@ __all__ = [
     "Latency",
     "Measured",
     "Outcome",
+    "Refusals",
     "Results",
     "Source",
     "StoppedError",

@@ -51,6 +51,42 @@ class JobEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusals:
+    """Packets that the adapters they came to did not hand on, by the check that they failed."""
+
+    p_key: int
+    queue_pair: int
+    q_key: int
+    plain: int
+    """A plain ICRC where there is a key for a tag."""
+    tag: int
+    replayed: int
+    """Sent before, or so long ago that nobody knows."""
+    r_key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What the node of `attack` came to."""
+
+    overheard: int
+    """Packets of others that it heard."""
+    readable: int
+    """Those that it could read."""
+    sent: int
+    taken: int
+    """Packets of its own that receivers handed to a process."""
+    refused: Refusals
+    sender_claimed: tuple[int, int]
+    """Its packets that named it as their sender, and that named another."""
+    sender_traced: tuple[int, int]
+    """Those that the switches' marks led back to it, and to another."""
+    honest_refused: Refusals
+    alerts: int
+    """Alerts of receivers for wrong tags in a row."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What came out of an experiment. Two outcomes are equal when everything but the time of the real world is."""
 
@@ -68,6 +104,11 @@ class Outcome:
     arrived: int
     dropped: int
     """Packets that filters dropped."""
+    refused: Refusals
+    """Honest packets that their receivers did not take, where adapters check packets."""
+    acknowledged: int
+    """Acknowledgements that arrived."""
+    attack: Attack | None
     leaked: int
     """Packets under forged keys that came through."""
     traps: int
@@ -91,6 +132,8 @@ class Outcome:
         values: dict[str, Any] = json.loads(text)
         flows = values.pop("flows")
         jobs = values.pop("jobs")
+        refused = Refusals(**values.pop("refused"))
+        attack = values.pop("attack")
         return cls(
             **{**values, "blamed": tuple(values["blamed"])},
             flows=tuple(
@@ -98,9 +141,17 @@ class Outcome:
                 for flow in flows
             ),
             jobs=tuple(JobEnd(**job) for job in jobs),
+            refused=refused,
+            attack=None if attack is None else _attack(attack),
             json=text,
         )
 
     def table(self) -> Table:
         """A row for each flow, with the columns of `Table`."""
         return Table(NativeTable.of(self.json))
+
+
+def _attack(values: dict[str, Any]) -> Attack:
+    refusals = {name: Refusals(**values[name]) for name in ("refused", "honest_refused")}
+    pairs = {name: tuple(values[name]) for name in ("sender_claimed", "sender_traced")}
+    return Attack(**{**values, **refusals, **pairs})

@@ -20,6 +20,8 @@ class Table:
       average; both null in a replay;
     - `jobs_ended_us`, null where no job ran or one did not end, and `simulated_us`, in microseconds;
     - packets `sent`, `arrived`, `dropped` and `leaked`, and `traps`;
+    - `acknowledged` packets, and honest ones that receivers `refused`; of an attack's, null where there is none, those
+      `attack_overheard`, `attack_readable`, `attack_sent`, `attack_taken`, `attack_refused` and `attack_traced` to it;
     - `lookups` of keys and their `hit_rate`, 0 to 1, null where there were none;
     - `busiest_link`, the share of time that it was sending, 0 to 1, and `events` of the simulation;
     - `version`, and `experiment`: all that the row came from, as JSON.

@@ -2,93 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::rate::{Named, Rate};
 use crate::error::Error;
 use crate::time::{self, Time};
-
-/// A link's data rate.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(
-    untagged,
-    expecting = "a rate is gigabits a second, or one of 1x-sdr, 4x-sdr, 12x-sdr, 4x-ddr, 12x-ddr, 4x-qdr, 4x-fdr, \
-                 4x-edr, 4x-hdr, 4x-ndr, 400g, 800g"
-)]
-pub enum Rate {
-    /// Gigabits of data a second.
-    Gbps(f64),
-    /// By name; see [`Named`].
-    Named(Named),
-}
-
-/// Names of rates: InfiniBand's width and generation, or Ethernet's speed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub enum Named {
-    /// 1X SDR: 2.5 Gb/s signalled, 2 of data.
-    #[serde(rename = "1x-sdr")]
-    Sdr1,
-    /// 4X SDR.
-    #[serde(rename = "4x-sdr")]
-    Sdr4,
-    /// 12X SDR.
-    #[serde(rename = "12x-sdr")]
-    Sdr12,
-    /// 4X DDR.
-    #[serde(rename = "4x-ddr")]
-    Ddr4,
-    /// 12X DDR.
-    #[serde(rename = "12x-ddr")]
-    Ddr12,
-    /// 4X QDR.
-    #[serde(rename = "4x-qdr")]
-    Qdr4,
-    /// 4X FDR.
-    #[serde(rename = "4x-fdr")]
-    Fdr4,
-    /// 4X EDR.
-    #[serde(rename = "4x-edr")]
-    Edr4,
-    /// 4X HDR.
-    #[serde(rename = "4x-hdr")]
-    Hdr4,
-    /// 4X NDR.
-    #[serde(rename = "4x-ndr")]
-    Ndr4,
-    /// 400 Gb/s Ethernet.
-    #[serde(rename = "400g")]
-    Ethernet400,
-    /// 800 Gb/s Ethernet.
-    #[serde(rename = "800g")]
-    Ethernet800,
-}
-
-impl Rate {
-    /// Gigabits of data a second: after line coding (8b/10b up to QDR, 64b/66b from FDR on).
-    #[must_use]
-    pub fn gbps(self) -> f64 {
-        match self {
-            Self::Gbps(gbps) => gbps,
-            Self::Named(named) => match named {
-                Named::Sdr1 => 2.0,
-                Named::Sdr4 => 8.0,
-                Named::Sdr12 => 24.0,
-                Named::Ddr4 => 16.0,
-                Named::Ddr12 => 48.0,
-                Named::Qdr4 => 32.0,
-                Named::Fdr4 => 54.54,
-                Named::Edr4 => 100.0,
-                Named::Hdr4 => 200.0,
-                Named::Ndr4 | Named::Ethernet400 => 400.0,
-                Named::Ethernet800 => 800.0,
-            },
-        }
-    }
-}
+use crate::topology::{Shape, Topology, UNPLUGGED};
 
 /// Links, switches and lanes.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FabricConfig {
-    /// Of every link.
+    /// Of every link that nothing else says the rate of.
     pub rate: Rate,
+    /// Of the links that nodes are plugged in with.
+    pub host_rate: Option<Rate>,
+    /// Of a fat tree's links between switches, level by level from the nodes upwards.
+    pub level_rates: Vec<Rate>,
     /// From one end of a cable to the other.
     pub wire_ns: f64,
     /// From a packet's head at a switch's input to its head at the free output: header, look-up, arbitration, crossbar.
@@ -112,7 +40,9 @@ pub struct FabricConfig {
 impl Default for FabricConfig {
     fn default() -> Self {
         Self {
-            rate: Rate::Named(Named::Edr4),
+            rate: Rate::Named(Named::EDR_4X),
+            host_rate: None,
+            level_rates: Vec::new(),
             wire_ns: 10.0,
             switch_ns: 100.0,
             store_and_forward: false,
@@ -140,19 +70,45 @@ pub enum Queueing {
 pub(crate) const LANES_MAX: u8 = 15;
 
 impl FabricConfig {
-    /// Femtoseconds of a byte on a link.
-    #[must_use]
-    pub fn byte_fs(&self) -> u64 {
-        (8e6 / self.rate.gbps()).round() as u64
-    }
-
-    /// Time that so many bytes take on a link.
+    /// Time that so many bytes take on a link of `rate`.
     #[must_use]
     pub fn serialisation(&self, bytes: u32) -> Time {
-        (self.byte_fs() * u64::from(bytes)).div_ceil(1000)
+        self.rate.serialisation(bytes)
     }
 
-    /// Latency of a packet through an empty network, over `switches` switches: the closed form.
+    /// The rate of each port's link, by the port's number.
+    pub(super) fn rates(&self, topology: &Topology) -> Result<Vec<Rate>, Error> {
+        let levels = match &topology.shape {
+            Shape::FatTree(tree) => Some(tree),
+            _ => None,
+        };
+        let wanted = levels.map_or(0, |tree| tree.levels as usize - 1);
+        if !self.level_rates.is_empty() && self.level_rates.len() != wanted {
+            let given = self.level_rates.len();
+            return Err(Error::config(format!(
+                "fabric.level_rates has {given} rates; this network has {wanted} levels of links between switches (those of \
+                 a fat tree)"
+            )));
+        }
+        let of_link = |port: u32, peer: u32| {
+            if topology.is_adapter(port) || topology.is_adapter(peer) {
+                return self.host_rate.unwrap_or(self.rate);
+            }
+            let Some(tree) = levels.filter(|_| !self.level_rates.is_empty()) else { return self.rate };
+            let lower = topology.switch[port as usize].min(topology.switch[peer as usize]);
+            self.level_rates[(lower / tree.width) as usize]
+        };
+        let link =
+            |(port, &peer): (usize, &u32)| if peer == UNPLUGGED { self.rate } else { of_link(port as u32, peer) };
+        let mut rates: Vec<Rate> = topology.peer.iter().enumerate().map(link).collect();
+        for &(port, rate) in &topology.rates {
+            rates[port as usize] = rate;
+            rates[topology.peer[port as usize] as usize] = rate;
+        }
+        Ok(rates)
+    }
+
+    /// Latency of a packet through an empty network of one rate, over `switches` switches: the closed form.
     #[must_use]
     pub fn zero_load(&self, bytes: u32, switches: u32) -> Time {
         let stored = if self.store_and_forward { self.serialisation(bytes) } else { 0 };
@@ -166,11 +122,8 @@ impl FabricConfig {
     /// # Errors
     /// A sentence with the remedy.
     pub fn validate(&self, longest: u32) -> Result<(), Error> {
-        let gbps = self.rate.gbps();
-        if !(0.001..=100_000.0).contains(&gbps) {
-            return Err(Error::config(format!(
-                "a link rate of {gbps} Gb/s; give 0.001 to 100000, or a name like \"4x-ndr\""
-            )));
+        for rate in [self.rate].into_iter().chain(self.host_rate).chain(self.level_rates.iter().copied()) {
+            rate.validate()?;
         }
         for (name, ns) in [("wire_ns", self.wire_ns), ("switch_ns", self.switch_ns)] {
             if !(0.0..=1e6).contains(&ns) {

@@ -1,20 +1,25 @@
 //! Packets through links, switches and adapters: virtual cut-through with credits, lanes and arbitration.
 //!
 //! A packet's head crosses a link and a switch in `wire_ns + switch_ns` when nothing is in its way; its body follows at
-//! the rate of the link. It leaves for the next buffer only when that has room for all of it, which the credit of the
-//! lane tells. Which of the waiting packets goes first: class 0 if it has priority, else the classes by their weights,
+//! the rate of the link; a faster link takes it so late that the slower one before it is not outrun. It leaves for the next
+//! buffer only when that has room for all of it, which the credit of the lane tells. Which of the waiting packets goes first: class 0 if it has priority, else the classes by their weights,
 //! and within a lane the one that came first.
 //!
 //! Two things are not events of their own, which halves the number of events: an output that nobody waits for becomes
 //! free unobserved, and credit is counted when somebody needs it.
 
+mod adapter;
 mod config;
 mod packet;
 mod port;
+mod rate;
 
-pub use config::{FabricConfig, Named, Queueing, Rate};
+pub use adapter::{Headers, Refusal, Refusals};
+pub use config::{FabricConfig, Queueing};
 pub use packet::{Packet, Send};
+pub use rate::{GENERATIONS, Named, Rate};
 
+use adapter::Adapters;
 use packet::{Header, NONE, Packets};
 use port::{Input, Lane, NEVER, Port, Returning, lane};
 
@@ -26,6 +31,7 @@ use crate::routing::{self, Hop, Routing};
 use crate::security::{KeyLevel, Pass, SecurityConfig, StackDistances, Unit, UnitStats};
 use crate::time::{self, Time};
 use crate::topology::{Topology, UNPLUGGED};
+use crate::transport::ICRC;
 
 /// Asked, with the time simulated so far, whether a run is to go on.
 pub type Watch<'w> = &'w (dyn Fn(Time) -> bool + Sync);
@@ -38,7 +44,8 @@ pub trait Traffic {
     /// A packet is there, opened, complete.
     fn arrived(&mut self, now: Time, packet: &Packet, fabric: &mut Fabric);
 
-    /// The last byte of a packet that was sent with `last` has left its adapter.
+    /// The last byte of a packet that was sent with `last` has left its adapter, or the acknowledgement of one that
+    /// gets one is there.
     fn left(&mut self, now: Time, token: u32, fabric: &mut Fabric);
 
     /// Whether the process that gets this packet is on its processor.
@@ -46,6 +53,12 @@ pub trait Traffic {
 
     /// Whether a switch on the way would find the packet's partition key among those of its port.
     fn is_valid(&self, packet: &Packet) -> bool;
+
+    /// An adapter did not take a packet, of a fabric that [checks](Fabric::check_packets).
+    fn refused(&mut self, _: Time, _: &Packet, _: Refusal, _: &mut Fabric) {}
+
+    /// A packet comes through a switch that somebody [listens at](Fabric::listen_at).
+    fn overheard(&mut self, _: Time, _: &Packet, _: &Headers) {}
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +67,8 @@ enum Event {
     Arrive(u32),
     /// A packet that a filter held up goes on.
     Route(u32),
+    /// A packet from a slower link has come in so far that a faster one can take it without a gap.
+    Join(u32),
     /// Somebody looks after an output.
     Free(u32),
     /// A packet leaves the security unit of its sender.
@@ -75,6 +90,10 @@ pub struct Counts {
     pub arrived: u64,
     /// Packets that filters dropped.
     pub dropped: u64,
+    /// Packets that the adapters they came to did not take.
+    pub refused: u64,
+    /// Acknowledgements that arrived.
+    pub acknowledged: u64,
 }
 
 /// A network with what is in it.
@@ -93,13 +112,21 @@ pub struct Fabric {
     filters: Vec<Option<PortFilter>>,
     units: Vec<Unit>,
     marker: Option<Marker>,
+    adapters: Option<Box<Adapters>>,
     counts: Counts,
     lanes_a_port: usize,
     lanes_a_class: u8,
     /// Lanes of a class that the deterministic way uses; the rest is for adaptive routing.
     escape_lanes: u8,
     first_class: u16,
-    byte_fs: u64,
+    /// By how much a tag is longer than the ICRC in whose place it stands.
+    tag_more: u16,
+    /// Femtoseconds of a byte, of each rate that there is.
+    byte_fs: Vec<u64>,
+    /// Gb/s of each node's link.
+    host_rates: Vec<f64>,
+    /// When the head of each packet came to the switch it is in, by the packet's place; where links have several rates.
+    heads: Vec<Time>,
     wire: Time,
     hop: Time,
 }
@@ -117,8 +144,9 @@ impl Fabric {
         filter: &FilterConfig,
         longest: u32,
     ) -> Result<Self, Error> {
-        config.validate(longest).map_err(Error::about("fabric"))?;
         security.validate().map_err(Error::config).map_err(Error::about("security"))?;
+        let longest = longest + security.tag_bytes - ICRC;
+        config.validate(longest).map_err(Error::about("fabric"))?;
         filter.validate().map_err(Error::config).map_err(Error::about("filter"))?;
         routing::suits(&topology, routing).map_err(Error::about("routing"))?;
         let escape_lanes = routing::lanes(&topology);
@@ -136,6 +164,19 @@ impl Fabric {
             );
             return Err(Error::about("fabric")(Error::config(what)));
         };
+        let mut byte_fs: Vec<u64> = Vec::new();
+        let mut index = |rate: &Rate| {
+            let fs = rate.byte_fs();
+            let known = byte_fs.iter().position(|&known| known == fs);
+            let index = known.unwrap_or_else(|| {
+                byte_fs.push(fs);
+                byte_fs.len() - 1
+            });
+            u8::try_from(index).map_err(|_| Error::config("links have more than 256 different rates; use fewer"))
+        };
+        let rates = config.rates(&topology).map_err(Error::about("fabric"))?;
+        let host_rates = rates[..topology.nodes as usize].iter().map(|rate| rate.gbps()).collect();
+        let indices = rates.iter().map(&mut index).collect::<Result<Vec<u8>, Error>>()?;
         let count = topology.ports() as usize;
         let lanes_a_port = usize::from(lanes);
         let sealed = security.level != KeyLevel::None;
@@ -158,9 +199,10 @@ impl Fabric {
             ports: topology
                 .peer
                 .iter()
-                .map(|&peer| {
+                .zip(indices)
+                .map(|(&peer, rate)| {
                     let next = if peer == UNPLUGGED { NONE } else { topology.switch[peer as usize] };
-                    Port::new(peer, next, Lane::new(config.buffer_bytes))
+                    Port::new(peer, next, Lane::new(config.buffer_bytes), rate)
                 })
                 .collect(),
             returning: std::iter::repeat_with(Returning::default).take(count).collect(),
@@ -169,12 +211,16 @@ impl Fabric {
             filters: if filters.iter().any(Option::is_some) { filters } else { Vec::new() },
             units: if sealed { vec![Unit::new(security); topology.nodes as usize] } else { Vec::new() },
             marker: None,
+            adapters: None,
+            tag_more: if sealed { security.tag_bytes as u16 - ICRC as u16 } else { 0 },
             counts: Counts::default(),
             lanes_a_port,
             lanes_a_class,
             escape_lanes,
             first_class: if config.priority { (1 << lanes_a_class) - 1 } else { 0 },
-            byte_fs: config.byte_fs(),
+            byte_fs,
+            host_rates,
+            heads: Vec::new(),
             wire: time::from_ns(config.wire_ns),
             hop,
             config: config.clone(),
@@ -190,6 +236,19 @@ impl Fabric {
     pub fn mark_packets(&mut self, field_bits: u32) -> Result<(), Error> {
         self.marker = Some(Marker::new(&self.topology, field_bits)?);
         Ok(())
+    }
+
+    /// Has the receiving adapters check what packets say: the P_Key of `partitions` over which the nodes are dealt out
+    /// in turn, queue pairs and their Q_Keys, tags, replays, R_Keys.
+    pub fn check_packets(&mut self, security: &SecurityConfig, partitions: u32, seed: u64) {
+        self.adapters = Some(Box::new(Adapters::new(security, self.topology.nodes, partitions, seed)));
+    }
+
+    /// Asks for [`Traffic::overheard`] of all that comes through a switch of a fabric that checks packets.
+    pub fn listen_at(&mut self, switch: u32) {
+        if let Some(adapters) = &mut self.adapters {
+            adapters.tap = Some(switch);
+        }
     }
 
     /// The node that sent a packet, as far as its receiver can tell: by its marks, or else by the address it claims.
@@ -240,6 +299,18 @@ impl Fabric {
         sum
     }
 
+    /// Alerts of adapters that got wrong tags in a row.
+    #[must_use]
+    pub fn alerts(&self) -> u64 {
+        self.adapters.as_ref().map_or(0, |adapters| adapters.alerts())
+    }
+
+    /// What an adapter that checks packets would stamp one with that it sends now.
+    #[must_use]
+    pub fn stamp(&self, now: Time) -> u64 {
+        self.adapters.as_ref().map_or(0, |adapters| adapters.stamp(now))
+    }
+
     /// From now on the security units note which keys they look up.
     pub fn observe_keys(&mut self) {
         self.units.iter_mut().for_each(Unit::observe);
@@ -265,11 +336,23 @@ impl Fabric {
         self.ports[port as usize].busy
     }
 
-    /// Time that so many bytes take on a link.
+    /// The rate of the nodes' own links in Gb/s, on average where they differ.
+    #[must_use]
+    pub fn host_gbps(&self) -> f64 {
+        let rates = &self.host_rates;
+        if rates.windows(2).all(|pair| pair[0] == pair[1]) {
+            rates[0]
+        } else {
+            rates.iter().sum::<f64>() / rates.len() as f64
+        }
+    }
+
+    /// Time that so many bytes take on a port's link; an adapter's port is its node.
     #[must_use]
     #[inline]
-    pub fn serialisation(&self, bytes: u32) -> Time {
-        (self.byte_fs * u64::from(bytes)).div_ceil(1000)
+    pub fn serialisation(&self, port: u32, bytes: u32) -> Time {
+        let rate = self.ports[port as usize].rate;
+        (self.byte_fs[usize::from(rate)] * u64::from(bytes)).div_ceil(1000)
     }
 
     /// Asks for [`Traffic::wake`].
@@ -282,11 +365,33 @@ impl Fabric {
         debug_assert!(send.from != send.to && send.class < self.config.classes);
         self.counts.sent += 1;
         let packet = self.packets.put(now, send);
-        match self.units.get_mut(send.from as usize) {
+        if let Some(adapters) = &mut self.adapters {
+            let headers = adapters.fill_in(now, send);
+            adapters.put(packet, headers);
+        }
+        self.seal(now, packet, send.from, send.key, send.owners[0]);
+    }
+
+    /// Puts a packet with headers of somebody's own making on the wire, past the sender's security unit.
+    pub fn send_crafted(&mut self, now: Time, send: &Send, headers: Headers) {
+        self.counts.sent += 1;
+        let packet = self.packets.put(now, send);
+        if let Some(adapters) = &mut self.adapters {
+            adapters.put(packet, headers);
+        }
+        self.packets[packet].bytes += self.tag_more;
+        self.enter(now, packet);
+    }
+
+    /// A packet goes through the security unit of its sender, if there is one.
+    #[inline]
+    fn seal(&mut self, now: Time, packet: u32, from: u32, key: u64, owner: u16) {
+        match self.units.get_mut(from as usize) {
             None => self.enter(now, packet),
             Some(unit) => {
-                let pass =
-                    Pass { key: send.key, bytes: send.bytes.into(), owner: send.owners[0].into(), running: true };
+                let entry = &mut self.packets[packet];
+                entry.bytes += self.tag_more;
+                let pass = Pass { key, bytes: entry.bytes.into(), owner: owner.into(), running: true };
                 let at = unit.pass(now, pass);
                 self.events.push(at, Event::Enter(packet));
             }
@@ -347,6 +452,7 @@ impl Fabric {
             match event {
                 Event::Arrive(packet) => self.arrive(now, packet, traffic),
                 Event::Route(packet) => self.route(now, packet),
+                Event::Join(packet) => self.join(now, packet),
                 Event::Free(port) => {
                     if self.ports[port as usize].wake_at == now {
                         self.ports[port as usize].wake_at = NEVER;
@@ -396,9 +502,15 @@ impl Fabric {
     }
 
     fn arrive(&mut self, now: Time, packet: u32, traffic: &mut impl Traffic) {
-        let Header { port, to, sender, lane, bytes, p_key, .. } = self.packets[packet];
+        let Header { port, to, sender, lane, bytes, p_key, acknowledges, .. } = self.packets[packet];
         if self.topology.is_adapter(port) {
             self.give_back(now, sender, lane, bytes, now + self.wire);
+            if let Some(adapters) = &self.adapters
+                && !acknowledges
+                && let Err(refusal) = adapters.identify(to, packet)
+            {
+                return self.refuse(now, packet, refusal, traffic);
+            }
             match self.units.get_mut(to as usize) {
                 None => self.deliver(now, packet, traffic),
                 Some(unit) => {
@@ -412,13 +524,22 @@ impl Fabric {
             }
             return;
         }
+        if self.byte_fs.len() > 1 {
+            self.head_came(now, packet);
+        }
+        if let Some(adapters) = &self.adapters
+            && adapters.tap == Some(self.topology.switch[port as usize])
+            && !acknowledges
+        {
+            traffic.overheard(now, &self.packets.whole(packet), adapters.headers(packet));
+        }
         if let Some(Some(filter)) = self.filters.get_mut(port as usize) {
             let verdict = filter.check(now, p_key, traffic.is_valid(&self.packets.whole(packet)));
             if !verdict.passes {
                 self.counts.dropped += 1;
                 self.packets.take(packet);
                 // The buffer is free when the tail has come in.
-                let rest = if self.config.store_and_forward { 0 } else { self.serialisation(bytes.into()) };
+                let rest = if self.config.store_and_forward { 0 } else { self.serialisation(port, bytes.into()) };
                 let gone = now + rest;
                 self.give_back(now, sender, lane, bytes, gone + self.wire);
                 return;
@@ -431,10 +552,44 @@ impl Fabric {
         self.route(now, packet);
     }
 
+    fn head_came(&mut self, now: Time, packet: u32) {
+        let place = packet as usize;
+        if self.heads.len() <= place {
+            self.heads.resize(place + 1, 0);
+        }
+        self.heads[place] = now;
+    }
+
     fn deliver(&mut self, now: Time, packet: u32, traffic: &mut impl Traffic) {
+        let Header { to, token, last, acknowledges, acknowledgement, .. } = self.packets[packet];
+        if acknowledges {
+            self.counts.acknowledged += 1;
+            self.packets.take(packet);
+            if last {
+                traffic.left(now, token, self);
+            }
+            return;
+        }
+        if let Some(adapters) = &mut self.adapters
+            && let Err(refusal) = adapters.open(now, to, packet)
+        {
+            return self.refuse(now, packet, refusal, traffic);
+        }
         self.counts.arrived += 1;
         let packet = self.packets.take(packet);
+        // Who claims to be the receiver gets no answer.
+        if acknowledgement > 0 && packet.claimed != to {
+            let answer = self.packets.acknowledge(now, &packet, acknowledgement, last);
+            self.seal(now, answer, to, packet.key, packet.owners[1]);
+        }
         traffic.arrived(now, &packet, self);
+    }
+
+    /// The receiving adapter drops a packet.
+    fn refuse(&mut self, now: Time, packet: u32, refusal: Refusal, traffic: &mut impl Traffic) {
+        self.counts.refused += 1;
+        let packet = self.packets.take(packet);
+        traffic.refused(now, &packet, refusal, self);
     }
 
     /// A packet in a switch goes on, unless others are before it in its input's queue.
@@ -473,6 +628,13 @@ impl Fabric {
         entry.leg = left.min(LEG_MAX) as u16;
         entry.out = hop.port;
         entry.out_lane = class * self.lanes_a_class + hop.lane;
+        if self.byte_fs.len() > 1 && !self.config.store_and_forward {
+            let [in_link, out_link] = [port, hop.port].map(|port| self.serialisation(port, bytes.into()));
+            let ready = self.heads[packet as usize] + in_link.saturating_sub(out_link);
+            if ready > now {
+                return self.events.push(ready, Event::Join(packet));
+            }
+        }
         self.join(now, packet);
     }
 
@@ -597,7 +759,7 @@ impl Fabric {
         let index = out as usize;
         let entry = self.packets[packet];
         let bytes = u32::from(entry.bytes);
-        let duration = self.serialisation(bytes);
+        let duration = self.serialisation(out, bytes);
         let lane = self.lane(index, chosen);
         lane.credit -= bytes;
         lane.queued -= bytes;
@@ -623,7 +785,7 @@ impl Fabric {
         }
         if entry.port == out {
             // From the adapter's own queue.
-            if entry.last {
+            if entry.last && entry.acknowledgement == 0 && !entry.acknowledges {
                 self.events.push(now + duration, Event::Left(entry.token));
             }
         } else {

@@ -1,6 +1,7 @@
 //! Packets, and the table of those under way.
 
 use crate::time::Time;
+use crate::transport::Transport;
 
 /// No packet.
 pub(super) const NONE: u32 = u32::MAX;
@@ -60,8 +61,12 @@ pub(super) struct Header {
     pub(super) out_lane: u8,
     pub(super) class: u8,
     pub(super) hops: u8,
-    /// Whether the traffic wants to hear when its last byte has left the adapter.
+    /// Length of the acknowledgement that its receiver's adapter sends back; 0 for none.
+    pub(super) acknowledgement: u16,
+    /// Whether the traffic wants to hear when its last byte has left the adapter, or its acknowledgement is there.
     pub(super) last: bool,
+    /// Whether it is such an acknowledgement.
+    pub(super) acknowledges: bool,
 }
 
 /// What only its ends need.
@@ -95,6 +100,10 @@ pub struct Send {
     pub class: u8,
     /// The process on its node that sends it, and the one that gets it.
     pub owners: [u16; 2],
+    /// What its queue pairs promise. Its headers are in `bytes` already.
+    pub transport: Transport,
+    /// Whether it asks for an acknowledgement, as the last packet of a message does, if its service has them.
+    pub acknowledge: bool,
     /// Whether to call [`Traffic::left`](super::Traffic::left).
     pub last: bool,
 }
@@ -109,7 +118,7 @@ pub(super) struct Packets {
 
 impl Packets {
     pub(super) fn put(&mut self, now: Time, send: &Send) -> u32 {
-        let &Send { from, to, claimed, bytes, token, key, p_key, class, owners, last } = send;
+        let &Send { from, to, claimed, bytes, token, key, p_key, class, owners, transport, acknowledge, last } = send;
         let header = Header {
             mark: 0,
             to,
@@ -128,7 +137,9 @@ impl Packets {
             out_lane: 0,
             class,
             hops: 0,
+            acknowledgement: if acknowledge { transport.acknowledgement() as u16 } else { 0 },
             last,
+            acknowledges: false,
         };
         let body = Body { created: now, key, from, claimed: claimed.unwrap_or(from), owners };
         match self.free.pop() {
@@ -143,6 +154,26 @@ impl Packets {
                 self.headers.len() as u32 - 1
             }
         }
+    }
+
+    /// The answer to a packet, from the node that got it to the one that it says it is from.
+    pub(super) fn acknowledge(&mut self, now: Time, packet: &Packet, bytes: u16, last: bool) -> u32 {
+        let &Packet { to, claimed, token, key, p_key, class, owners, .. } = packet;
+        let send = Send {
+            from: to,
+            to: claimed,
+            bytes,
+            token,
+            key,
+            p_key,
+            class,
+            owners: [owners[1], owners[0]],
+            last,
+            ..Send::default()
+        };
+        let answer = self.put(now, &send);
+        self[answer].acknowledges = true;
+        answer
     }
 
     /// All of a packet.

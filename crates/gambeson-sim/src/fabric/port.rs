@@ -29,12 +29,14 @@ pub(super) struct Port {
     pub(super) blocked: u16,
     /// The lane whose turn it is.
     pub(super) turn: u8,
+    /// Which of the fabric's rates the link has.
+    pub(super) rate: u8,
 }
 
 impl Port {
-    pub(super) fn new(peer: u32, next_switch: u32, lane: Lane) -> Self {
+    pub(super) fn new(peer: u32, next_switch: u32, lane: Lane, rate: u8) -> Self {
         let (free_at, wake_at, busy) = (0, NEVER, 0);
-        Self { free_at, wake_at, busy, peer, next_switch, budget: 0, lane, filled: 0, blocked: 0, turn: 0 }
+        Self { free_at, wake_at, busy, peer, next_switch, budget: 0, lane, filled: 0, blocked: 0, turn: 0, rate }
     }
 }
 

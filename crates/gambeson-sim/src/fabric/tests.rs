@@ -38,7 +38,7 @@ fn fabric(topology: &str, config: &FabricConfig, routing: Routing) -> Fabric {
 
 #[test]
 fn latency_in_an_empty_network_is_the_closed_form_to_the_picosecond() {
-    let cut_through = FabricConfig { rate: Rate::Named(Named::Sdr1), wire_ns: 12.0, ..FabricConfig::default() };
+    let cut_through = FabricConfig { rate: Rate::parse("1x-sdr").unwrap(), wire_ns: 12.0, ..FabricConfig::default() };
     let stored = FabricConfig { store_and_forward: true, ..cut_through.clone() };
     assert_eq!(stored.zero_load(250, 3) - cut_through.zero_load(250, 3), 3000 * NS);
     for (topology, to, switches) in [
@@ -55,6 +55,32 @@ fn latency_in_an_empty_network_is_the_closed_form_to_the_picosecond() {
             fabric.send(0, &Send { from: 0, to, bytes, ..Send::default() });
             fabric.run(&mut once, MS).unwrap();
             assert_eq!(once.latencies, [(0, config.zero_load(bytes.into(), switches))], "{topology}");
+        }
+    }
+}
+
+/// A packet leaves no gap on a link: before a faster one it is held back by what the slower one still has of it.
+#[test]
+fn links_of_different_rates_have_their_own_closed_form() {
+    let [slow, fast] = ["4x-sdr", "12x-sdr"].map(|name| Rate::parse(name).unwrap());
+    let latency = |config: &FabricConfig, bytes: u16| {
+        let mut fabric = fabric("kind = 'fat-tree'\narity = 2\nlevels = 2", config, Routing::Deterministic);
+        let mut once = Once::default();
+        fabric.send(0, &Send { from: 0, to: 3, bytes, ..Send::default() });
+        fabric.run(&mut once, MS).unwrap();
+        once.latencies[0].1
+    };
+    for bytes in [64, 1000] {
+        let [long, short] = [slow, fast].map(|rate| rate.serialisation(bytes.into()));
+        for (hosts, trunks, cut_through) in
+            [(slow, fast, 2 * long - short), (fast, slow, long), (fast, fast, short), (slow, slow, long)]
+        {
+            let config = FabricConfig { host_rate: Some(hosts), level_rates: vec![trunks], ..FabricConfig::default() };
+            let empty = config.zero_load(0, 3);
+            assert_eq!(latency(&config, bytes) - empty, cut_through, "{hosts:?} before {trunks:?}");
+            let links = 2 * (hosts.serialisation(bytes.into()) + trunks.serialisation(bytes.into()));
+            let stored = FabricConfig { store_and_forward: true, ..config };
+            assert_eq!(latency(&stored, bytes) - empty, links, "{hosts:?} before {trunks:?}, stored");
         }
     }
 }
@@ -94,7 +120,16 @@ fn the_wait_for_a_link_is_that_of_a_queue_with_regular_service() {
 
 fn synthetic(fabric: &mut Fabric, sources: &[SourceConfig], window: Window) -> Synthetic {
     let filter = FilterConfig::default();
-    let plan = Plan { sources, level: KeyLevel::None, filter: &filter, partitions: 1, window, interval: None, seed: 1 };
+    let plan = Plan {
+        sources,
+        level: KeyLevel::None,
+        filter: &filter,
+        partitions: 1,
+        window,
+        interval: None,
+        attack: None,
+        seed: 1,
+    };
     Synthetic::new(&plan, fabric).unwrap()
 }
 
@@ -115,7 +150,9 @@ fn nothing_is_lost_and_nothing_sticks_under_overload() {
                 if routing == Routing::Adaptive && topology.contains("dragonfly") {
                     continue;
                 }
-                let mut fabric = fabric(topology, &FabricConfig { queueing, ..tight.clone() }, routing);
+                // Of different rates as well, with what that holds back.
+                let host_rate = (queueing == Queueing::Fifo).then_some(Rate::Gbps(250.0));
+                let mut fabric = fabric(topology, &FabricConfig { queueing, host_rate, ..tight.clone() }, routing);
                 let source = |class, bytes, pattern| SourceConfig {
                     load: 0.7,
                     class,
@@ -217,4 +254,6 @@ fn what_does_not_fit_together_is_refused_with_the_remedy() {
     check(FabricConfig { adaptive_lanes: 0, ..config() }, Routing::Adaptive, "adaptive_lanes");
     check(FabricConfig { weights: vec![1, 2], ..config() }, Routing::Deterministic, "weights");
     check(FabricConfig { rate: Rate::Gbps(0.0), ..config() }, Routing::Deterministic, "rate");
+    check(FabricConfig { host_rate: Some(Rate::Gbps(-1.0)), ..config() }, Routing::Deterministic, "rate of -1 Gb/s");
+    check(FabricConfig { level_rates: vec![config().rate], ..config() }, Routing::Deterministic, "has 0 levels");
 }

@@ -4,6 +4,7 @@
 //! them chosen by values of the paper, and tables beside the findings show what another would change.
 
 mod alone;
+mod attacks;
 mod estimates;
 mod infiniband;
 mod key_cache;
@@ -35,7 +36,7 @@ pub struct Figures {
 }
 
 /// All of both papers, those first that take no time.
-pub const FIGURES: [Figures; 11] = [
+pub const FIGURES: [Figures; 12] = [
     of("iba-tables", Paper::InfiniBandSecurity, "Tables 1 to 3 and the estimates", estimates::infiniband),
     of("skc-tables", Paper::SessionKeyCache, "Table 1 and the estimates", estimates::key_cache),
     of("skc-fig-3", Paper::SessionKeyCache, "Fig. 3: capacity of a cache", key_streams::capacity),
@@ -44,6 +45,7 @@ pub const FIGURES: [Figures; 11] = [
     of("iba-fig-1", Paper::InfiniBandSecurity, "Fig. 1: floods", infiniband::floods),
     of("iba-fig-7", Paper::InfiniBandSecurity, "Fig. 7: what sealing costs", infiniband::sealing),
     of("iba-fig-8", Paper::InfiniBandSecurity, "Fig. 8: filters", infiniband::filters),
+    of("iba-attacks", Paper::InfiniBandSecurity, "Attacks I to IV, captured keys and replays", attacks::attacks),
     of("skc-fig-5", Paper::SessionKeyCache, "Fig. 5: one application", alone::alone),
     of("skc-fig-6", Paper::SessionKeyCache, "Fig. 6: schedulers and prefetching", scheduled::schedulers),
     of("skc-fig-7", Paper::SessionKeyCache, "Fig. 7: sizes of cache and buffer", scheduled::sizes),

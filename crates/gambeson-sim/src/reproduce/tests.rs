@@ -110,3 +110,48 @@ fn runs_that_are_held_are_not_carried_out_again() {
     held.0.lock().unwrap().values_mut().for_each(|value| *value = r#"{"latency":1.5,"hits":0.5,"ended":2.5}"#.into());
     assert_eq!((run(&preset, 3).latency, run(&preset, 3).hits), (1.5, Some(0.5)));
 }
+
+/// The cells that the paper's choice of keys hangs on.
+#[test]
+fn keys_decide_what_an_attacker_can_do() {
+    let sections = run("iba-attacks", 2).unwrap();
+    let table = &sections[0].tables[0];
+    let cells = |attack: &str, place: &str| -> Vec<&str> {
+        let row = table.rows.iter().find(|row| row[0] == attack && row[1] == place).unwrap();
+        row[2..].iter().map(String::as_str).collect()
+    };
+    let check = |attack: &str, place: &str, [plain, partition, pair]: [&str; 3]| {
+        for (level, expected) in [plain, partition, pair].into_iter().enumerate() {
+            for (defence, expected) in expected.split(" / ").cycle().take(2).enumerate() {
+                let cell = cells(attack, place)[level * 2 + defence];
+                assert!(cell.starts_with(expected), "{attack} from {place}, level {level}, defence {defence}: {cell}");
+            }
+        }
+    };
+    let (taken, tag) = ("all taken", "0 %: tag");
+    for key in ["II: captured P_Key", "II: captured R_Key", "III: P_Key, false sender", "III: R_Key, false sender"] {
+        check(key, "same partition", [taken, taken, tag]);
+        check(key, "another", [taken, tag, tag]);
+    }
+    // All who may speak to a datagram's queue pair have its key.
+    check("III: Q_Key, false sender", "same partition", [taken, taken, taken]);
+    check("III: Q_Key, false sender", "another", [taken, tag, tag]);
+    check("I: listen, connections", "same partition", ["100 % read", "100 % read", "0 % read"]);
+    check("I: listen, connections", "another", ["100 % read", "0 % read", "0 % read"]);
+    check("I: listen, datagrams", "same partition", ["100 % read", "100 % read", "100 % read"]);
+    // Who can make a tag gives what it sends again a new number.
+    check("replay", "same partition", [taken, taken, "all taken / 0 %: sent before"]);
+    check("replay", "another", [taken, "all taken / 0 %: sent before", "all taken / 0 %: sent before"]);
+    check("IV: flood, SIF", "another", ["latency x 1.0"; 3]);
+    let differ: Vec<&str> =
+        sections[0].findings.iter().filter(|f| f.verdict == Verdict::Differs).map(|f| &*f.figure).collect();
+    assert_eq!(differ, ["5.1.2", "6.2", "5.2"], "datagrams' keys, time stamps of a second, the field in the BTH");
+    let again = &sections[0].tables[1].rows;
+    let share = |row: usize, column: usize| again[row][column].trim_end_matches(" %").parse::<f64>().unwrap();
+    // By the defence, at once and later: none, stamps of 1 s, of 0.1 ms, a window.
+    let taken = [0, 1, 3, 5].map(|row| [1, 2].map(|column| share(row, column)));
+    assert_eq!(taken[..3], [[100.0, 100.0], [100.0, 100.0], [100.0, 0.0]], "{again:?}");
+    // Those that overtake their originals are no second ones.
+    assert!(taken[3][0] < 5.0 && taken[3][0] > 0.0 && taken[3][1] == 0.0, "{again:?}");
+    assert!(share(3, 3) == 0.0 && share(4, 3) > 0.0, "{again:?}");
+}

@@ -3,9 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::gcm::Gcm;
+use super::replay::ReplayConfig;
+use crate::transport::ICRC;
 
 /// A security unit. The default is none; the parts that a configuration file leaves out are those of the SKC paper.
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecurityConfig {
     /// Who shares a key; `none` turns the unit off.
@@ -24,6 +26,31 @@ pub struct SecurityConfig {
     pub host: HostConfig,
     /// The bus before a coprocessor.
     pub bus: BusConfig,
+    /// Bytes of a tag. The paper's 4 stand in the place of the ICRC; more make the packet longer.
+    pub tag_bytes: u32,
+    /// Whether an adapter takes a packet under a plain ICRC although it has a key for it, as the field for the
+    /// authentication algorithm in the BTH would have it.
+    pub accept_plain: bool,
+    /// What it does against packets that were sent before.
+    pub replay: ReplayConfig,
+}
+
+impl Default for SecurityConfig {
+    fn default() -> Self {
+        SecurityConfig {
+            level: KeyLevel::default(),
+            placement: Placement::default(),
+            gcm: Gcm::default(),
+            cache: None,
+            prefetch: None,
+            memory: MemoryConfig::default(),
+            host: HostConfig::default(),
+            bus: BusConfig::default(),
+            tag_bytes: ICRC,
+            accept_plain: false,
+            replay: ReplayConfig::default(),
+        }
+    }
 }
 
 /// Who shares a key (IBA paper, sections 5.1.1 and 5.1.2).
@@ -276,6 +303,10 @@ impl SecurityConfig {
     /// What is wrong with it, as a sentence with the remedy.
     pub fn validate(&self) -> Result<(), String> {
         self.gcm.validate()?;
+        self.replay.validate()?;
+        if !(ICRC..=16).contains(&self.tag_bytes) || !self.tag_bytes.is_multiple_of(4) {
+            return Err(format!("tag_bytes is {}; give 4, 8, 12 or 16", self.tag_bytes));
+        }
         if let Some(cache) = &self.cache {
             cache.validate()?;
         }
@@ -348,6 +379,9 @@ mod tests {
         check("memory.access_ns = -1", "memory.access_ns is -1");
         check("memory.outstanding = 65", "memory.outstanding");
         check("bus.rate_gbps = 0", "bus.rate_gbps");
+        check("tag_bytes = 16\nreplay.defence = 'sequence-window'", "");
+        check("tag_bytes = 6", "tag_bytes is 6");
+        check("replay.window = 0", "replay.window is 0");
     }
 
     #[test]

@@ -34,9 +34,9 @@ pub struct ReplayConfig {
 #[serde(rename_all = "kebab-case")]
 pub enum ReplayDefence {
     /// None: an authentic packet is taken as often as it comes.
+    #[default]
     None,
     /// The sender's time, covered by the tag.
-    #[default]
     Timestamps,
     /// The sender's sequence, covered by the tag, once each.
     SequenceWindow,
@@ -78,7 +78,7 @@ pub struct ReplayGuard {
     tolerance: u64,
     stamp_mask: u64,
     words: usize,
-    streams: HashMap<u64, Window>,
+    streams: HashMap<(u64, u32), Window>,
 }
 
 impl ReplayGuard {
@@ -101,8 +101,9 @@ impl ReplayGuard {
         (now / self.tick) & self.stamp_mask
     }
 
-    /// Whether an authentic packet is taken that arrives at `now`; `stream` is its connection in one direction.
-    pub fn accepts(&mut self, now: Time, stream: u64, sequence: u64, stamp: u64) -> bool {
+    /// Whether an authentic packet is taken that arrives at `now`; `stream` is its queue pair, and its sender where
+    /// several have that.
+    pub fn accepts(&mut self, now: Time, stream: (u64, u32), sequence: u64, stamp: u64) -> bool {
         match self.defence {
             ReplayDefence::None => true,
             ReplayDefence::Timestamps => {
@@ -164,7 +165,7 @@ mod tests {
     fn check(guard: &mut ReplayGuard, sent: Time, sequence: u64, arrivals: &[(Time, bool)]) {
         let stamp = guard.stamp(sent);
         for &(now, taken) in arrivals {
-            assert_eq!(guard.accepts(now, 1, sequence, stamp), taken, "sequence {sequence} at {now}");
+            assert_eq!(guard.accepts(now, (1, 0), sequence, stamp), taken, "sequence {sequence} at {now}");
         }
     }
 
@@ -183,7 +184,7 @@ mod tests {
         check(&mut window, 0, 100, &[(0, true), (0, false)]);
         check(&mut window, 0, 99, &[(0, true), (S, false)]);
         check(&mut window, 0, 63, &[(0, false)]);
-        assert!(window.accepts(0, 2, 100, 0), "another stream");
+        assert!(window.accepts(0, (2, 0), 100, 0) && window.accepts(0, (1, 7), 100, 0), "other streams");
         check(&mut guard(ReplayDefence::None), 0, 0, &[(0, true), (900 * S, true)]);
     }
 
@@ -198,7 +199,7 @@ mod tests {
             for _ in 0..4000 {
                 let jump = if random.random_ratio(1, 100) { 5000 } else { 40 };
                 let sequence = (highest + random.random_range(0..jump)).saturating_sub(random.random_range(0..90));
-                let taken = guard.accepts(0, 7, sequence, 0);
+                let taken = guard.accepts(0, (7, 0), sequence, 0);
                 let new = seen.insert(sequence);
                 assert!(!taken || new, "seed {seed}: {sequence} was taken twice");
                 let near = sequence + u64::from(width) - 63 > highest;

@@ -1,8 +1,9 @@
-//! A topology from a file: a line for each link, with the names of its two ends; `#` begins a comment.
+//! A topology from a file: a line for each link, with the names of its two ends and, where it is not that of the fabric, its
+//! rate; `#` begins a comment.
 //!
 //! ```text
 //! n0 leaf0      # a name that begins with n and a digit is a node's
-//! leaf0 spine   # any other is a switch's
+//! leaf0 spine 12x-edr   # any other is a switch's
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -10,6 +11,7 @@ use std::path::Path;
 
 use super::{Shape, Topology, UNPLUGGED};
 use crate::error::Error;
+use crate::fabric::Rate;
 
 /// No way from here.
 pub(crate) const NO_WAY: u16 = u16::MAX;
@@ -47,18 +49,29 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
         |line: usize, what: String| Error::Config { file: Some(path.into()), line: Some(line), key: None, what };
     // Number, and the line that names it first.
     let mut switches: HashMap<&str, (u32, usize)> = HashMap::new();
-    let mut nodes: HashMap<u32, (u32, usize)> = HashMap::new();
+    let mut nodes: HashMap<u32, (u32, usize, Option<Rate>)> = HashMap::new();
     let mut radix: Vec<u32> = Vec::new();
-    let mut links: Vec<(u32, u32)> = Vec::new();
+    let mut links: Vec<(u32, u32, Option<Rate>)> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let number = number + 1;
         let mut names = line.split('#').next().unwrap_or("").split_whitespace();
         let Some(a) = names.next() else { continue };
-        let (Some(b), None) = (names.next(), names.next()) else {
+        let (Some(b), rate, None) = (names.next(), names.next(), names.next()) else {
             return Err(wrong(
                 number,
-                "a link has two ends; write the names of two switches, or of a node and a switch".into(),
+                "a link has two ends, and may have a rate; write the names of two switches, or of a node and a switch"
+                    .into(),
             ));
+        };
+        let rate = match rate.map(|text| (text, Rate::parse(text))) {
+            None => None,
+            Some((_, Some(rate))) if rate.validate().is_ok() => Some(rate),
+            Some((text, _)) => {
+                return Err(wrong(
+                    number,
+                    format!("{text} is no rate; write gigabits a second, or a name like 4x-ndr"),
+                ));
+            }
         };
         let mut switch = |name| {
             let next = radix.len() as u32;
@@ -75,7 +88,7 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
             }
             (Some(node), None) | (None, Some(node)) => {
                 let index = switch(if self::node(a).is_some() { b } else { a });
-                if let Some((_, before)) = nodes.insert(node, (index, number)) {
+                if let Some((_, before, _)) = nodes.insert(node, (index, number, rate)) {
                     return Err(wrong(
                         number,
                         format!("n{node} has a link in line {before} already; a node has one adapter"),
@@ -84,8 +97,8 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
             }
             (None, None) if a == b => return Err(wrong(number, format!("{a} is joined with itself; remove the line"))),
             (None, None) => {
-                let ends = (switch(a), switch(b));
-                links.push(ends);
+                let link = (switch(a), switch(b), rate);
+                links.push(link);
             }
         }
     }
@@ -108,12 +121,15 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
         topology.first_port(switch) + used[switch as usize] - 1
     };
     for node in 0..count {
-        let there = port(&topology, nodes[&node].0);
+        let (switch, _, rate) = nodes[&node];
+        let there = port(&topology, switch);
         topology.join(node, there);
+        topology.rates.extend(rate.map(|rate| (node, rate)));
     }
-    for (a, b) in links {
+    for (a, b, rate) in links {
         let (a, b) = (port(&topology, a), port(&topology, b));
         topology.join(a, b);
+        topology.rates.extend(rate.map(|rate| (a, rate)));
     }
     let named = |index: u32| {
         let found = switches.iter().find(|(_, (known, _))| *known == index);
@@ -214,11 +230,27 @@ mod tests {
     fn what_is_wrong_with_a_file_is_said_with_its_line() {
         assert!(error("n0 a\nn1 b\n").starts_with("net.txt:2: the network is not connected: no way leads from a to b"));
         assert!(error("n0 a\n\nn1\n").starts_with("net.txt:3: a link has two ends"));
+        assert!(error("n0 a\nn1 a quick\n").starts_with("net.txt:2: quick is no rate"));
+        assert!(error("n0 a 4x-edr n1\n").contains("two ends"));
         assert!(error("n0 a\nn0 a\n").contains("line 1 already"));
         assert!(error("n0 n1\n").contains("both nodes"));
         assert!(error("n0 a\nn2 a\n").contains("no n1"));
         assert!(error("a a\n").contains("itself"));
         assert!(error("a b # nothing else\n").contains("fewer than two nodes"));
+    }
+
+    #[test]
+    fn a_link_may_have_a_rate_of_its_own() {
+        let text = "n0 a 4x-sdr\nn1 b\na b 12x-sdr # a trunk\n";
+        let topology = parse(text, Path::new("net.txt")).unwrap();
+        let rates: Vec<f64> = topology.rates.iter().map(|(_, rate)| rate.gbps()).collect();
+        assert_eq!(rates, [8.0, 24.0]);
+        assert_eq!(topology.rates[0].0, 0);
+        assert_eq!(
+            [topology.rates[1].0, topology.peer[topology.rates[1].0 as usize]]
+                .map(|port| topology.switch[port as usize]),
+            [0, 1]
+        );
     }
 
     #[test]

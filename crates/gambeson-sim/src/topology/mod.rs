@@ -18,6 +18,7 @@ pub use file::Listed;
 pub use grid::Grid;
 
 use crate::error::Error;
+use crate::fabric::Rate;
 
 /// A port that nothing is plugged into.
 pub const UNPLUGGED: u32 = u32::MAX;
@@ -66,7 +67,8 @@ pub enum TopologyConfig {
         /// Links of each switch to other groups, h.
         globals: u32,
     },
-    /// From a file that lists links, one a line: two names. A name that begins with `n` is a node's, any other a switch's.
+    /// From a file that lists links, one a line: two names, and a rate where it has its own. A name
+    /// that begins with `n` is a node's, any other a switch's.
     File {
         /// Where it is.
         path: String,
@@ -92,6 +94,8 @@ pub struct Topology {
     first_port: Vec<u32>,
     /// Ports of a switch, where all have as many; else 0.
     radix: u32,
+    /// Links with a rate of their own, by one of their ports.
+    pub rates: Vec<(u32, Rate)>,
     /// What the network is, for its routing.
     pub shape: Shape,
 }
@@ -137,7 +141,16 @@ impl Topology {
         let radix = first_port[1] - first_port[0];
         let uniform = first_port.windows(2).all(|two| two[1] - two[0] == radix);
         let radix = if uniform { radix } else { 0 };
-        Self { nodes, switches, peer: vec![UNPLUGGED; switch.len()], switch, first_port, radix, shape }
+        Self {
+            nodes,
+            switches,
+            peer: vec![UNPLUGGED; switch.len()],
+            switch,
+            first_port,
+            radix,
+            rates: Vec::new(),
+            shape,
+        }
     }
 
     /// Joins two ports.

@@ -5,6 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::transport::Transport;
 
 /// A source at each of some nodes.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -14,8 +15,12 @@ pub struct SourceConfig {
     pub name: String,
     /// Share of a link's rate that each node sends.
     pub load: f64,
-    /// Length of a packet on the link, headers included.
+    /// Length of a packet on the link, headers included; or give `data`.
     pub bytes: u16,
+    /// Bytes of data in a packet, which is longer by what its transport adds.
+    pub data: Option<u16>,
+    /// How packets travel. The default has no acknowledgements.
+    pub transport: Transport,
     /// When packets come.
     pub arrivals: Arrivals,
     /// Whom they go to.
@@ -42,6 +47,8 @@ impl Default for SourceConfig {
             name: "traffic".into(),
             load: 0.4,
             bytes: 256,
+            data: None,
+            transport: Transport::default(),
             arrivals: Arrivals::Poisson,
             pattern: Pattern::Uniform,
             class: 0,
@@ -54,6 +61,9 @@ impl Default for SourceConfig {
         }
     }
 }
+
+/// The longest packet on a link, with room for the longest tag.
+const LONGEST: u32 = 65_519;
 
 /// When packets come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -89,14 +99,25 @@ pub enum Pattern {
 }
 
 impl SourceConfig {
+    /// Length of a packet on the link.
+    #[must_use]
+    pub fn wire(&self) -> u32 {
+        self.data.map_or(self.bytes.into(), |data| self.transport.wire(data.into(), true))
+    }
+
     pub(super) fn validate(&self, nodes: u32, classes: u8) -> Result<(), Error> {
         let name = &self.name;
         if !(self.load > 0.0 && self.load <= 1.0) {
             let load = self.load;
             return Err(Error::config(format!("traffic {name}: a load of {load}; give a share above 0 and up to 1")));
         }
-        if self.bytes == 0 {
-            return Err(Error::config(format!("traffic {name}: packets of 0 bytes; the headers alone take 26")));
+        self.transport.validate().map_err(|what| Error::config(format!("traffic {name}: {what}")))?;
+        let (bytes, headers) = (self.wire(), self.transport.headers(true));
+        if bytes < headers || bytes > LONGEST {
+            return Err(Error::config(format!(
+                "traffic {name}: packets of {bytes} bytes; the headers alone take {headers}, and a packet has {LONGEST} \
+                 at the most"
+            )));
         }
         if self.class >= classes {
             let class = self.class;

@@ -12,19 +12,21 @@ use crate::security::KeyLevel;
 use crate::statistics::Distribution;
 use crate::time::{self, Time};
 use crate::trace::Job;
-
-/// Headers and checks of a packet within a subnet: LRH 8, BTH 12, ICRC (or the tag in its place) 4, VCRC 2.
-pub const HEADER_BYTES: u32 = 26;
+use crate::transport::Transport;
 
 /// How messages become packets.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PacketConfig {
-    /// Length of a full packet on the link, headers included.
+    /// Length of a full packet on the link, headers included; or give `data`.
     pub packet_bytes: u16,
+    /// Bytes of data in a full packet: the path's MTU. Packets are longer by what their transport adds.
+    pub data: Option<u16>,
     /// One packet a message, of the full length whatever the message's: what the session-key-cache paper's simulator
     /// injects for each record of its traces.
     pub one_a_message: bool,
+    /// How packets travel. The default has no acknowledgements: with them a send is over when the last is there.
+    pub transport: Transport,
     /// What a message within a node takes.
     pub local_ns: f64,
     /// And each of its bytes beside.
@@ -33,18 +35,35 @@ pub struct PacketConfig {
 
 impl Default for PacketConfig {
     fn default() -> Self {
-        Self { packet_bytes: 2048, one_a_message: false, local_ns: 500.0, local_byte_ns: 0.1 }
+        Self {
+            packet_bytes: 2048,
+            data: None,
+            one_a_message: false,
+            transport: Transport::default(),
+            local_ns: 500.0,
+            local_byte_ns: 0.1,
+        }
     }
 }
 
 impl PacketConfig {
+    /// Length of the longest packet on the link.
+    #[must_use]
+    pub fn longest(&self) -> u32 {
+        self.data.map_or(self.packet_bytes.into(), |data| self.transport.wire(data.into(), true))
+    }
+
     /// Checks it.
     ///
     /// # Errors
     /// A sentence with the remedy.
     pub fn validate(&self) -> Result<(), Error> {
-        let least = if self.one_a_message { 1 } else { HEADER_BYTES as u16 + 1 };
-        if self.packet_bytes < least {
+        self.transport.validate().map_err(Error::config)?;
+        if self.data == Some(0) {
+            return Err(Error::config("packets without data carry no message; set packets.data to 1 or more"));
+        }
+        let least = if self.one_a_message { 1 } else { self.transport.headers(true) + 1 };
+        if self.data.is_none() && u32::from(self.packet_bytes) < least {
             let bytes = self.packet_bytes;
             return Err(Error::config(format!(
                 "packets of {bytes} bytes have no room beside their headers; set packets.packet_bytes to {least} or more"
@@ -172,29 +191,35 @@ impl Replay {
             fabric.wake(now + takes, LOCAL | id);
             return;
         }
-        let full = u32::from(self.packets.packet_bytes);
-        let payload = full - HEADER_BYTES.min(full - 1);
-        let count = if self.packets.one_a_message { 1 } else { bytes.div_ceil(payload).max(1) };
+        let PacketConfig { transport, data, one_a_message, .. } = self.packets;
+        let full = self.packets.longest();
+        // The first packet has the longest headers, and all have as much data as it.
+        let payload = data.map_or(full - transport.headers(true).min(full - 1), u32::from);
+        let count = if one_a_message { 1 } else { bytes.div_ceil(payload).max(1) };
         self.missing[id as usize] = count;
         let mut send = Send {
             from: from.node,
             to: to.node,
             claimed: None,
-            bytes: self.packets.packet_bytes,
+            bytes: full as u16,
             token: id,
             key: self.key(from, to),
             p_key: 0,
             class: 0,
             owners: [from.local as u16, to.local as u16],
+            transport,
+            acknowledge: false,
             last: false,
         };
         for number in 0..count {
-            if number + 1 == count {
-                send.last = true;
-                if !self.packets.one_a_message {
-                    send.bytes = (bytes - payload * number + HEADER_BYTES) as u16;
-                }
+            send.last = number + 1 == count;
+            if !one_a_message && (send.last || number == 1) {
+                let rest = (bytes - payload * number).min(payload);
+                // A length on the link that was given has no padding.
+                let padded = if data.is_some() { rest.next_multiple_of(4) } else { rest };
+                send.bytes = (transport.headers(number == 0) + padded) as u16;
             }
+            send.acknowledge = send.last;
             fabric.send(now, &send);
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use gambeson_sim::experiment::{FlowOutcome, Outcome};
+use gambeson_sim::traffic::AttackOutcome;
 
 use super::{Over, store};
 use crate::VERSION;
@@ -92,6 +93,17 @@ impl Table {
         add("dropped", count(&|outcome, _| outcome.dropped));
         add("leaked", count(&|outcome, _| outcome.leaked));
         add("traps", count(&|outcome, _| outcome.traps));
+        add("acknowledged", count(&|outcome, _| outcome.acknowledged));
+        add("refused", count(&|outcome, _| outcome.refused.sum()));
+        let attack = |of: fn(&AttackOutcome) -> u64| {
+            measure(&move |outcome: &Outcome, _: &FlowOutcome| outcome.attack.as_ref().map(|attack| of(attack) as f64))
+        };
+        add("attack_overheard", attack(|attack| attack.overheard));
+        add("attack_readable", attack(|attack| attack.readable));
+        add("attack_sent", attack(|attack| attack.sent));
+        add("attack_taken", attack(|attack| attack.taken));
+        add("attack_refused", attack(|attack| attack.refused.sum()));
+        add("attack_traced", attack(|attack| attack.sender_traced[0]));
         add("lookups", count(&|outcome, _| outcome.lookups));
         add("hit_rate", measure(&|outcome, _| hit_rate(outcome)));
         add("busiest_link", measure(&|outcome, _| Some(outcome.busiest_link)));

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gambeson_sim::experiment::{Experiment, Outcome};
+use gambeson_sim::fabric::Refusals;
 use gambeson_study::time;
 
 use super::{failure, write};
@@ -40,6 +41,7 @@ and one with what an architect asks:
   topology = { kind = \"fat-tree\", arity = 8, levels = 3 }
   [fabric]
   rate = \"4x-ndr\"                 # or gigabits a second
+  level_rates = [\"4x-ndr\", \"800g\"] # of the links between switches, from below
   [security]
   level = \"queue-pair\"            # a key for each pair
   cache = { entries = 64 }
@@ -106,6 +108,41 @@ fn text(outcome: &Outcome) -> String {
         let _ = writeln!(text, "forged keys     {dropped} packets filtered, {leaked} came through, {traps} traps");
         let _ = writeln!(text, "senders named   {right} times the true one, {wrong} times another");
     }
+    if outcome.acknowledged > 0 {
+        let _ = writeln!(text, "acknowledged    {} packets", outcome.acknowledged);
+    }
+    if outcome.refused.sum() > 0 {
+        let _ = writeln!(text, "honest, refused {}", refusals(&outcome.refused));
+    }
+    if let Some(attack) = &outcome.attack {
+        let _ =
+            writeln!(text, "attacker heard  {} packets of others, could read {}", attack.overheard, attack.readable);
+        let _ = writeln!(text, "attacker sent   {} packets, of which {} were taken", attack.sent, attack.taken);
+        if attack.refused.sum() > 0 {
+            let _ = writeln!(text, "  refused       {}; {} alerts", refusals(&attack.refused), attack.alerts);
+        }
+        let [[right, wrong], [found, mistaken]] = [attack.sender_claimed, attack.sender_traced];
+        let _ = writeln!(text, "  its address   right in {right}, false in {wrong}");
+        if outcome.experiment.marking_bits.is_some() {
+            let _ = writeln!(text, "  its marks     led to it in {found}, to another in {mistaken}");
+        }
+    }
     let _ = writeln!(text, "busiest link    {:.1} %", outcome.busiest_link * 100.0);
     text
+}
+
+/// How many packets adapters did not take, by what was wrong with them.
+fn refusals(refused: &Refusals) -> String {
+    let reasons = [
+        (refused.p_key, "P_Key"),
+        (refused.queue_pair, "queue pair"),
+        (refused.q_key, "Q_Key"),
+        (refused.plain, "missing tag"),
+        (refused.tag, "wrong tag"),
+        (refused.replayed, "sent before or stale"),
+        (refused.r_key, "R_Key"),
+    ];
+    let named: Vec<String> =
+        reasons.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+    named.join(", ")
 }
