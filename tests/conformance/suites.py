@@ -284,6 +284,8 @@ def imb_libraries(mpi: Mpi) -> str:
     alone.mkdir(parents=True, exist_ok=True)
     link = alone / openmp.name
     if not link.exists():
+        # One may be there that leads to a checkout that is gone.
+        link.unlink(missing_ok=True)
         link.symlink_to(openmp)
     return f"{mpi.bin.parent / 'lib'}:{alone}"
 

@@ -40,9 +40,10 @@ pub(super) fn key_cache(_: &Setting<'_>) -> Result<Outcome, Error> {
     findings.push(Finding::missing(
         "Table 1",
         &format!("measured / simulated seconds: {said}"),
-        "the traces here hold processor time and no wall time, so that there is no measured time to compare with; the \
-         printed ones are some hundred times those of the same programs today (BT.A computes 2.8 s a rank), probably \
-         stretched by the printing of each packet",
+        "the traces of 16 ranks hold processor time and no wall time, so that there is no measured time to compare with; \
+         the printed ones are some hundred times those of the same programs today (BT.A computes 2.8 s a rank), probably \
+         stretched by the printing of each packet. The same comparison on jobs of 2 and 4 ranks that `gambeson run \
+         --trace` recorded is in docs/traces.md",
     ));
     Ok(Outcome { findings, tables: Vec::new() })
 }
