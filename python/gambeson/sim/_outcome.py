@@ -48,6 +48,8 @@ class JobEnd:
     name: str
     ended_us: float | None
     """When its last process ended, in simulated microseconds; None, when time was up before."""
+    recorded_us: float | None
+    """How long it took when it was recorded, in microseconds of the real world; None, where the trace does not say."""
 
 
 @dataclass(frozen=True, slots=True)
