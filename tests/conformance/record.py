@@ -113,9 +113,9 @@ CAUSES = [
     "- Windows of Open MPI 5 are refused sealed, with the remedy: their data would pass libfabric by. A module of",
     "  mpi4py's tests that makes a window when it is loaded is refused whole. On Open MPI 4 the suites follow the",
     "  remedy and start MPI with MPI_THREAD_SERIALIZED; it then has no windows in shared memory.",
-    "- Open MPI 4, `test_util_sync`: mutexes and conditions in windows hang under osc/pt2pt, the one-sided component that",
-    "  stays on libfabric. It is the component's doing: plain over tcp with `OMPI_MCA_osc=pt2pt OMPI_MCA_pml=cm` the first",
-    "  of them hangs as well. Plain runs here leave Open MPI its choice, another component past libfabric.",
+    "- Open MPI 4, `test_util_sync`: mutexes and conditions in windows hang under osc/pt2pt, the one-sided component",
+    "  that stays on libfabric. It is the component's doing: plain over tcp with `OMPI_MCA_osc=pt2pt OMPI_MCA_pml=cm`",
+    "  the first of them hangs as well. Plain runs here leave Open MPI its choice, another component past libfabric.",
 ]
 
 
