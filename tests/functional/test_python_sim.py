@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -13,32 +12,17 @@ from typing import Any
 import pytest
 from harness.mpis import ROOT
 from harness.python import Package
+from harness.sim import SMALL, Sim
 
-SMALL = """\
-topology = { kind = "mesh", dims = [2, 2] }
-measure = { warmup_us = 5, for_us = 50 }
-[[traffic]]
-load = 0.2
-"""
 WRITTEN = ("results.csv", "results.parquet", "report.html", "mean-latency.png")
 
 
-class Room:
+class Room(Sim):
     """A folder with the experiments, where the command line and Python are called."""
 
     def __init__(self, gambeson: Path, package: Package, folder: Path) -> None:
-        self.gambeson = gambeson
+        super().__init__(gambeson, folder)
         self.package = package
-        self.folder = folder
-
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.gambeson), "sim", *arguments]
-        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False)
-
-    def cli(self, *arguments: str) -> str:
-        done = self.command(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def json(self, name: str) -> Any:
         return json.loads((self.folder / name).read_text())
@@ -54,9 +38,9 @@ class Room:
 
 @pytest.fixture
 def room(gambeson: Path, package: Package, tmp_path: Path) -> Room:
-    shutil.copytree(ROOT / "examples" / "simulator", tmp_path, dirs_exist_ok=True)
-    (tmp_path / "small.toml").write_text(SMALL)
-    return Room(gambeson, package, tmp_path)
+    made = Room(gambeson, package, tmp_path)
+    made.furnish()
+    return made
 
 
 def test_outcomes_are_those_of_the_command_line(room: Room) -> None:
@@ -84,7 +68,7 @@ print(json.dumps(outcomes))
     sets = ["--set", "traffic.0.load=0.4", "--set", "security.level=queue-pair", "--set", "seed=9"]
     for name, arguments in {"small": [], "key-cache": [], "flood": [], "changed": sets}.items():
         file = "small.toml" if name == "changed" else f"{name}.toml"
-        room.cli("run", file, *arguments, "--json", "outcome.json")
+        room.run("run", file, *arguments, "--json", "outcome.json")
         assert {**outcomes[name], "seconds": 0} == {**room.json("outcome.json"), "seconds": 0}, name
 
 
@@ -116,7 +100,7 @@ assert sim.sweep("small.toml", {"seed": [5]}, progress=False)[0].table().to_dict
 @pytest.mark.parametrize("first", ["command line", "python"])
 def test_either_goes_on_with_a_sweep_of_the_other(room: Room, first: str) -> None:
     over = ["--over", "traffic.0.load=0.1,0.2,0.3", "--over", "security.level=none,queue-pair"]
-    room.cli("sweep", "small.toml", *over, "--repeat", "2", "--out", "whole")
+    room.run("sweep", "small.toml", *over, "--repeat", "2", "--out", "whole")
     part = ["sweep", "small.toml", "--over", "traffic.0.load=0.2", *over[2:], "--repeat", "2", "--out", "part"]
     program = """
 import json
@@ -128,11 +112,11 @@ assert told == [(done, len(results)) for done in range(results.held, len(results
 print(results.held)
 """
     if first == "command line":
-        room.cli(*part)
+        room.run(*part)
         assert room.python(program.format(loads=[0.1, 0.2, 0.3])) == 4
     else:
         assert room.python(program.format(loads=[0.2])) == 0
-        done = room.cli("sweep", "small.toml", *over, "--repeat", "2", "--out", "part")
+        done = room.run("sweep", "small.toml", *over, "--repeat", "2", "--out", "part")
         assert "12 runs, 4 of them held already" in done
     assert room.same("whole", "part")
 
@@ -188,7 +172,7 @@ else:
     raise SystemExit("it went on")
 assert sim.sweep("small.toml", parameters, resume="out").held == 1
 """)
-    room.cli("sweep", "small.toml", "--over", "traffic.0.load=0.1,0.2,0.3", "--out", "whole")
+    room.run("sweep", "small.toml", "--over", "traffic.0.load=0.1,0.2,0.3", "--out", "whole")
     assert room.same("whole", "out")
 
 
@@ -260,7 +244,7 @@ def test_a_sweep_on_any_executor_is_the_command_lines(room: Room, executor: str)
     done = room.package.call(EXECUTORS[executor] + SWEEP, room.folder)
     assert done.returncode == 0, done.stderr
     over = ["--over", "security.cache.entries=1,2,4", "--over", "replay.processes.scheduler=spin-block,gang"]
-    room.cli("sweep", "key-cache.toml", *over, "--out", "whole")
+    room.run("sweep", "key-cache.toml", *over, "--out", "whole")
     assert room.same("whole", "out")
 
 
@@ -276,7 +260,7 @@ def test_a_sweep_on_the_ranks_of_an_mpi_job(room: Room) -> None:
     )
     assert done.returncode == 0, done.stderr
     over = ["--over", "security.cache.entries=1,2,4", "--over", "replay.processes.scheduler=spin-block,gang"]
-    room.cli("sweep", "key-cache.toml", *over, "--out", "whole")
+    room.run("sweep", "key-cache.toml", *over, "--out", "whole")
     assert room.same("whole", "out")
 
 
@@ -296,7 +280,7 @@ rows = [asdict(row) for row in advice.rows]
 summary = asdict(sim.trace("neighbours.goal"))
 print(json.dumps([advice.advice, advice.entries, rows, advice.machine, summary]))
 """)
-    room.cli("advise", "neighbours.goal", "--machine", "key-cache.toml", "--target", "90", "--json", "advice.json")
+    room.run("advise", "neighbours.goal", "--machine", "key-cache.toml", "--target", "90", "--json", "advice.json")
     advice = room.json("advice.json")
     assert told[:4] == [advice[name] for name in ("advice", "entries", "rows", "machine")]
     summary = told[4]
@@ -369,7 +353,7 @@ except Exception as error:
     assert error.__traceback__ is not None
     print(json.dumps([type(error).__name__, str(error)]))
 """)
-    done = room.command(*command)
+    done = room.call(*command)
     assert done.returncode != 0
     assert told == [error, done.stderr.removeprefix("gambeson: ").rstrip("\n")]
 

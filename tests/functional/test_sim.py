@@ -5,52 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from harness.mpis import ROOT
-
-EXAMPLES = ROOT / "examples" / "simulator"
-SMALL = """\
-topology = { kind = "mesh", dims = [2, 2] }
-measure = { warmup_us = 5, for_us = 50 }
-[[traffic]]
-load = 0.2
-"""
-
-
-class Sim:
-    """`gambeson sim` in a directory with the experiments."""
-
-    def __init__(self, gambeson: Path, room: Path) -> None:
-        self.gambeson = gambeson
-        self.room = room
-
-    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [str(self.gambeson), "sim", *arguments]
-        return subprocess.run(command, cwd=self.room, capture_output=True, text=True, timeout=60, check=False)
-
-    def run(self, *arguments: str) -> str:
-        done = self.call(*arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+from harness.sim import SMALL, Sim
 
 
 @pytest.fixture
 def sim(gambeson: Path, tmp_path: Path) -> Sim:
-    shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "small.toml").write_text(SMALL)
-    return Sim(gambeson, tmp_path)
+    made = Sim(gambeson, tmp_path)
+    made.furnish()
+    return made
 
 
 @pytest.mark.parametrize("name", ["mesh", "key-cache", "flood", "attack"])
 def test_every_example_runs_and_its_outcome_holds_the_experiment(sim: Sim, name: str) -> None:
     printed = sim.run("run", f"{name}.toml", "--json", "outcome.json")
-    outcome = json.loads((sim.room / "outcome.json").read_text())
+    outcome = json.loads((sim.folder / "outcome.json").read_text())
     assert outcome["experiment"]["name"] in printed
     assert outcome["flows"][0]["latency"]["count"] > 100
     assert all(job["ended_us"] for job in outcome["jobs"])
@@ -60,7 +34,7 @@ def test_filters_keep_a_flood_out(sim: Sim) -> None:
     leaked = {}
     for scheme in ("none", "duplicate-table", "ingress", "stateful-ingress"):
         sim.run("run", "flood.toml", "--set", f"filter.scheme={scheme}", "--json", "outcome.json")
-        leaked[scheme] = json.loads((sim.room / "outcome.json").read_text())["leaked"]
+        leaked[scheme] = json.loads((sim.folder / "outcome.json").read_text())["leaked"]
     assert leaked["duplicate-table"] == leaked["ingress"] == 0
     assert 0 < leaked["stateful-ingress"] < leaked["none"] / 2
 
@@ -68,7 +42,7 @@ def test_filters_keep_a_flood_out(sim: Sim) -> None:
 def test_a_sweep_says_what_an_attacker_can_do_by_the_keys(sim: Sim) -> None:
     over = ["--over", "security.level=none,partition,queue-pair", "--over", "attack.node=8,9"]
     sim.run("sweep", "attack.toml", *over, "--out", "out")
-    rows = list(csv.DictReader((sim.room / "out" / "results.csv").open()))
+    rows = list(csv.DictReader((sim.folder / "out" / "results.csv").open()))
     taken = {(row["security.level"], row["attack.node"]): float(row["attack_taken"]) for row in rows}
     assert all(float(row["attack_sent"]) > 100 for row in rows)
     # Node 8 is of its victims' partition, node 9 is not.
@@ -95,7 +69,7 @@ class Links(HTMLParser):
 def test_a_sweep_writes_tables_pictures_and_a_page(sim: Sim) -> None:
     over = ["--over", "traffic.0.load=0.1,0.2,0.3", "--over", "security.level=none,queue-pair"]
     assert "12 runs: " in sim.run("sweep", "small.toml", *over, "--repeat", "2", "--out", "out")
-    out = sim.room / "out"
+    out = sim.folder / "out"
     rows = list(csv.DictReader((out / "results.csv").open()))
     assert [(row["traffic.0.load"], row["security.level"], row["seed"]) for row in rows[:3]] == [
         ("0.1", "none", "1"),
@@ -129,8 +103,8 @@ def test_an_interrupted_sweep_goes_on_and_nothing_depends_on_threads(sim: Sim) -
     sim.run("sweep", "small.toml", "--over", "traffic.0.load=0.2", "--out", "part")
     assert "3 runs, 1 of them held already" in sim.run("sweep", "small.toml", *over, "--jobs", "4", "--out", "part")
     for name in ("results.csv", "results.parquet", "report.html", "mean-latency.png"):
-        assert (sim.room / "whole" / name).read_bytes() == (sim.room / "part" / name).read_bytes(), name
-    (sim.room / "small.toml").write_text(SMALL.replace("[2, 2]", "[2, 3]"))
+        assert (sim.folder / "whole" / name).read_bytes() == (sim.folder / "part" / name).read_bytes(), name
+    (sim.folder / "small.toml").write_text(SMALL.replace("[2, 2]", "[2, 3]"))
     assert "3 runs: " in sim.run("sweep", "small.toml", *over, "--out", "part")
 
 
@@ -138,7 +112,7 @@ def test_a_trace_with_other_content_is_another_experiment(sim: Sim) -> None:
     sweep = ["sweep", "key-cache.toml", "--over", "security.cache.entries=2,4", "--out", "out"]
     sim.run(*sweep)
     assert "2 of them held" in sim.run(*sweep)
-    trace = sim.room / "neighbours.goal"
+    trace = sim.folder / "neighbours.goal"
     trace.write_text(trace.read_text().replace("4096b", "2048b"))
     assert "held" not in sim.run(*sweep)
 
@@ -146,15 +120,15 @@ def test_a_trace_with_other_content_is_another_experiment(sim: Sim) -> None:
 def test_advice_is_what_a_run_with_it_shows(sim: Sim) -> None:
     arguments = ["advise", "neighbours.goal", "--machine", "key-cache.toml", "--target", "90", "--json", "advice.json"]
     printed = sim.run(*arguments)
-    advice = json.loads((sim.room / "advice.json").read_text())
+    advice = json.loads((sim.folder / "advice.json").read_text())
     entries = advice["entries"]
     assert f"needs a session-key cache of {entries} entries for 90 % hits" in printed
     assert "A prefetch buffer of 4 gains" in printed
     sets = ["--set", f"security.cache={{entries={entries}}}", "--set", "name=check"]
-    machine = (sim.room / "key-cache.toml").read_text().replace("prefetch = { entries = 4 }", "")
-    (sim.room / "plain.toml").write_text(machine)
+    machine = (sim.folder / "key-cache.toml").read_text().replace("prefetch = { entries = 4 }", "")
+    (sim.folder / "plain.toml").write_text(machine)
     sim.run("run", "plain.toml", *sets, "--json", "outcome.json")
-    outcome = json.loads((sim.room / "outcome.json").read_text())
+    outcome = json.loads((sim.folder / "outcome.json").read_text())
     row = next(row for row in advice["rows"] if row["entries"] == entries)
     assert outcome["hit_rate"] == row["cache"]["hit_rate"]
     assert outcome["hit_rate"] >= 0.9
@@ -197,23 +171,25 @@ def test_advice_without_a_machine(sim: Sim) -> None:
     ],
 )
 def test_mistakes_are_explained(sim: Sim, arguments: list[str], status: int, sentence: str) -> None:
-    (sim.room / "apart.toml").write_text('topology = { kind = "file", path = "apart.txt" }\n[[traffic]]\nload = 0.2\n')
-    (sim.room / "apart.txt").write_text("n0 a\nn1 b\n")
-    (sim.room / "unmatched.toml").write_text(SMALL.split("[[")[0] + '[replay]\ntraces = ["unmatched.goal"]\n')
+    (sim.folder / "apart.toml").write_text(
+        'topology = { kind = "file", path = "apart.txt" }\n[[traffic]]\nload = 0.2\n'
+    )
+    (sim.folder / "apart.txt").write_text("n0 a\nn1 b\n")
+    (sim.folder / "unmatched.toml").write_text(SMALL.split("[[")[0] + '[replay]\ntraces = ["unmatched.goal"]\n')
     goal = "num_ranks 2\nrank 0 {\nsend 10b to 1 tag 5\n}\nrank 1 {\nrecv 10b from 0 tag 6\n}\n"
-    (sim.room / "unmatched.goal").write_text(goal)
+    (sim.folder / "unmatched.goal").write_text(goal)
     done = sim.call(*arguments)
     assert (done.returncode, sentence in done.stderr) == (status, True), done.stderr
 
 
 def test_files_are_looked_for_beside_the_experiment(sim: Sim) -> None:
-    (sim.room / "elsewhere").mkdir()
-    moved = Sim(sim.gambeson, sim.room / "elsewhere")
+    (sim.folder / "elsewhere").mkdir()
+    moved = Sim(sim.gambeson, sim.folder / "elsewhere")
     assert "neighbours" in moved.run("run", "../key-cache.toml")
     # But what the command line names, as the shell completes it.
     done = moved.call("run", "../key-cache.toml", "--set", "replay.traces=['neighbours.goal']")
     assert done.stderr.startswith("gambeson: neighbours.goal cannot be read")
-    (sim.room / "neighbours.goal").unlink()
+    (sim.folder / "neighbours.goal").unlink()
     assert "../neighbours.goal cannot be read" in moved.call("run", "../key-cache.toml").stderr
 
 
@@ -222,10 +198,10 @@ def test_a_reader_that_leaves_is_no_crash(sim: Sim, arguments: list[str]) -> Non
     reader, writer = os.pipe()
     os.close(reader)
     command = [str(sim.gambeson), "sim", *arguments]
-    done = subprocess.run(command, cwd=sim.room, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
+    done = subprocess.run(command, cwd=sim.folder, stdout=writer, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")
-    assert "--json" not in arguments or (sim.room / "outcome.json").exists()
+    assert "--json" not in arguments or (sim.folder / "outcome.json").exists()
 
 
 def test_the_help_teaches(sim: Sim) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from harness.hosts import Hosts
 from harness.jobs import Job, run_marked
 from harness.mpis import Mpi, clean_environment
 from harness.programs import Programs
+from harness.sim import Sim
 from harness.traces import RECEIVED, SEND, SENT, Trace
 
 pytestmark = pytest.mark.usefixtures("sealed_only")
@@ -28,11 +28,6 @@ SIZES = [*range(4000, 4020), 5001, 5002, 300_001]
 def sealed_only(plain: bool) -> None:
     if plain:
         pytest.skip("a plain job has no Gambeson that writes anything down")
-
-
-def sim(gambeson: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [str(gambeson), "sim", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def machine(tmp_path: Path, trace: Path, nodes: int, more: str = "") -> Path:
@@ -88,12 +83,12 @@ def test_every_message_is_there_with_both_ends(
 
 
 def replays(gambeson: Path, tmp_path: Path, path: Path) -> None:
-    done = sim(gambeson, "advise", path)
+    done = Sim(gambeson, tmp_path).call("advise", path)
     assert done.returncode == 0 and "known on this machine needs a session-key cache of" in done.stdout, done.stderr
     ended = []
     for scale in ("1", "20"):
         experiment = machine(tmp_path, path, 3, f"processes = {{ gap_scale = {scale} }}\n")
-        done = sim(gambeson, "run", experiment, "--json", tmp_path / "outcome.json")
+        done = Sim(gambeson, tmp_path).call("run", experiment, "--json", tmp_path / "outcome.json")
         assert done.returncode == 0 and "when recorded" in done.stdout, done.stderr
         [outcome] = json.loads((tmp_path / "outcome.json").read_text())["jobs"]
         assert outcome["recorded_us"] > 0
@@ -132,7 +127,7 @@ def test_a_killed_rank_leaves_what_it_had(
         own = trace.of(rank, SEND)["bytes"].tolist()
         assert [size for size in own if size in SIZES] == SIZES, "all that went before is there"
     # It says so itself when it is replayed, or replays what there is.
-    done = sim(gambeson, "run", machine(tmp_path, path, 2))
+    done = Sim(gambeson, tmp_path).call("run", machine(tmp_path, path, 2))
     assert done.returncode == 0 or (done.returncode == 65 and "killed.gbt, rank" in done.stderr), done.stderr
     assert "when recorded" not in done.stdout
 

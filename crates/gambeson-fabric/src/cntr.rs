@@ -95,8 +95,8 @@ unsafe extern "C" fn close(fid: *mut sys::fid) -> c_int {
     }
 }
 
-/// MPICH reads a counter a thousand times before it waits or yields. What it reads for may be for a rank to do that has
-/// no processor, and gets this one.
+/// MPICH reads a counter a thousand times before it waits or yields. The rank whose answer would move the counter may
+/// have no processor meanwhile, and is offered this one.
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: a counter of ours.
     let read = unsafe {

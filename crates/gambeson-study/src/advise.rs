@@ -206,7 +206,6 @@ fn sentence(advice: &Advice, name: &str, best: f64) -> String {
     let mut text = match entries {
         Some(entries) => {
             let row = rows.iter().find(|row| row.entries == Some(*entries)).expect("what is advised is in the table");
-            let plural = if *entries == 1 { "entry" } else { "entries" };
             let without = rows.first().filter(|row| row.entries.is_none());
             let gain = without.map_or(String::new(), |without| {
                 format!(
@@ -216,13 +215,15 @@ fn sentence(advice: &Advice, name: &str, best: f64) -> String {
                 )
             });
             format!(
-                "{name} on this machine needs a session-key cache of {entries} {plural} for {target_percent} % hits{gain}."
+                "{name} on this machine needs a session-key cache of {} for {target_percent} % hits{gain}.",
+                counted(*entries)
             )
         }
         None => format!(
             "{name} on this machine gets no {target_percent} % hits from a session-key cache of any size: the first uses of keys leave \
-             {:.2} %, which {keys} entries reach.",
-            best * 100.0
+             {:.2} %, which a cache of {} reaches.",
+            best * 100.0,
+            counted(*keys)
         ),
     };
     text.push(' ');
@@ -234,8 +235,8 @@ fn sentence(advice: &Advice, name: &str, best: f64) -> String {
         (Some(buffer), Some((row, with))) if gain(row, with) > 0.001 => {
             let _ = write!(
                 text,
-                "A prefetch buffer of {buffer} gains most beside {} entries: {:.1} % of mean latency, at {:+.1} points of hits.",
-                row.entries.unwrap_or(0),
+                "A prefetch buffer of {buffer} gains most beside {}: {:.1} % of mean latency, at {:+.1} points of hits.",
+                counted(row.entries.unwrap_or(0)),
                 gain(row, with) * 100.0,
                 (with.hit_rate - row.cache.hit_rate) * 100.0
             );
@@ -247,6 +248,11 @@ fn sentence(advice: &Advice, name: &str, best: f64) -> String {
             .push_str("A prefetch buffer gains nothing: no message arrives for a process that is off its processor."),
     }
     text
+}
+
+/// Entries of a cache, in words.
+fn counted(entries: u32) -> String {
+    if entries == 1 { "1 entry".into() } else { format!("{entries} entries") }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 pub mod advise;
 mod error;
+pub mod lines;
 pub mod pool;
 pub mod sweep;
 

@@ -13,7 +13,7 @@ use gambeson_sim::experiment::{Experiment, Outcome};
 use gambeson_sim::topology::TopologyConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, VERSION};
+use crate::{Error, VERSION, lines};
 
 /// All that a run is made from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +90,7 @@ impl Store {
         let mut file = OpenOptions::new()
             .create(true)
             .append(true)
+            .read(true)
             .open(&path)
             .map_err(|error| Error::unwritable(&path, &error))?;
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -98,16 +99,10 @@ impl Store {
                 what: format!("another sweep is writing to {}; let it end, or give another folder", dir.display()),
             });
         }
-        let before = match std::fs::read(&path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => {
-                return Err(Error::Folder {
-                    kind: error.kind(),
-                    what: format!("{} cannot be read: {error}", path.display()),
-                });
-            }
-        };
+        let before = lines::take_up(&mut file).map_err(|error| Error::Folder {
+            kind: error.kind(),
+            what: format!("{} cannot be read: {error}", path.display()),
+        })?;
         let (mut held, mut others) = (BTreeMap::new(), Vec::new());
         for line in before.lines() {
             match serde_json::from_str::<Record>(line) {
@@ -119,9 +114,6 @@ impl Store {
                 _ if serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok() => others.push(line.to_owned()),
                 _ => {}
             }
-        }
-        if !before.is_empty() && !before.ends_with('\n') {
-            file.write_all(b"\n").map_err(|error| Error::unwritable(&path, &error))?;
         }
         Ok(Self { path, file, held, others })
     }

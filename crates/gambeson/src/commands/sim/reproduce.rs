@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use gambeson_sim::reproduce::{Held, Progress, Section, Setting, Verdict, page, reproduce};
+use gambeson_study::lines;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -74,11 +75,7 @@ impl Results {
     fn open(path: &Path) -> Result<Self, Failure> {
         let failure = |error| Failure::system(format!("{} cannot be opened: {error}", path.display()));
         let mut file = File::options().create(true).append(true).read(true).open(path).map_err(failure)?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(failure)?;
-        if !text.is_empty() && !text.ends_with('\n') {
-            file.write_all(b"\n").map_err(failure)?;
-        }
+        let text = lines::take_up(&mut file).map_err(failure)?;
         // A line that is none was torn when a reproduction was killed; its run is carried out again.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
         let held = lines.filter(|line| line.version == VERSION).map(|line| (line.key, line.value)).collect();
