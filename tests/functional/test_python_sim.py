@@ -122,7 +122,10 @@ print(results.held)
 
 
 LONG = """
+import signal
 from gambeson import sim
+# A shell starts what it runs in the background with interrupts ignored, and Python leaves that as it is.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 experiment = sim.load("mesh.toml").with_values({"measure.for_us": 3_600e6})
 print("begun", flush=True)
 """
@@ -149,7 +152,10 @@ def test_an_interrupt_ends_whatever_is_going_on(room: Room, call: str) -> None:
     assert process.stdout.readline() == "begun\n"
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert "KeyboardInterrupt" in err, err
     assert process.returncode != 0
 
