@@ -1,6 +1,6 @@
 //! Discrete-event simulator of an InfiniBand fabric whose adapters seal what they send: what keys, caches, filters and
 //! marks cost before silicon exists (session-key-cache and infiniband-security-framework papers).
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod advise;
 pub mod bench;
@@ -10,6 +10,7 @@ pub mod experiment;
 pub mod fabric;
 pub mod filter;
 pub mod marking;
+mod memory;
 pub mod model;
 pub mod process;
 pub mod reproduce;

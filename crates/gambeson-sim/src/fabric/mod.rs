@@ -27,6 +27,7 @@ use crate::engine::Wheel;
 use crate::error::Error;
 use crate::filter::{FilterConfig, FilterStats, PortFilter};
 use crate::marking::Marker;
+use crate::memory;
 use crate::routing::{self, Hop, Routing};
 use crate::security::{KeyLevel, Pass, SecurityConfig, StackDistances, Unit, UnitStats};
 use crate::time::{self, Time};
@@ -193,19 +194,18 @@ impl Fabric {
         // Some events a packet and hop, for all nodes at once; most are a hop and a packet's length ahead.
         let packet = config.serialisation(longest);
         let spacing = packet / u64::from(topology.nodes).max(1);
+        let mut ports = memory::scattered(count);
+        ports.extend(topology.peer.iter().zip(indices).map(|(&peer, rate)| {
+            let next = if peer == UNPLUGGED { NONE } else { topology.switch[peer as usize] };
+            Port::new(peer, next, Lane::new(config.buffer_bytes), rate)
+        }));
+        let mut returning = memory::scattered(count);
+        returning.resize_with(count, Returning::default);
         Ok(Self {
             events: Wheel::new(spacing, 2 * (packet + hop)),
             packets: Packets::default(),
-            ports: topology
-                .peer
-                .iter()
-                .zip(indices)
-                .map(|(&peer, rate)| {
-                    let next = if peer == UNPLUGGED { NONE } else { topology.switch[peer as usize] };
-                    Port::new(peer, next, Lane::new(config.buffer_bytes), rate)
-                })
-                .collect(),
-            returning: std::iter::repeat_with(Returning::default).take(count).collect(),
+            ports,
+            returning,
             lanes: vec![Lane::new(config.buffer_bytes); count * (lanes_a_port - 1)],
             inputs: vec![Input { first: NONE, last: NONE }; if fifo { count * lanes_a_port } else { 0 }],
             filters: if filters.iter().any(Option::is_some) { filters } else { Vec::new() },

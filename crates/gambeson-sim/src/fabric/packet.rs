@@ -1,5 +1,6 @@
 //! Packets, and the table of those under way.
 
+use crate::memory;
 use crate::time::Time;
 use crate::transport::Transport;
 
@@ -149,6 +150,9 @@ impl Packets {
                 place
             }
             None => {
+                if self.headers.len() == self.headers.capacity() {
+                    memory::reserve(&mut self.headers, 1);
+                }
                 self.headers.push(header);
                 self.bodies.push(body);
                 self.headers.len() as u32 - 1
