@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import os
+import struct
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from harness.sim import SMALL, Sim
@@ -191,6 +193,47 @@ def test_files_are_looked_for_beside_the_experiment(sim: Sim) -> None:
     assert done.stderr.startswith("gambeson: neighbours.goal cannot be read")
     (sim.folder / "neighbours.goal").unlink()
     assert "../neighbours.goal cannot be read" in moved.call("run", "../key-cache.toml").stderr
+
+
+@pytest.mark.parametrize("name", ["skc-fig-3", "skc-fig-9"])
+def test_reproduced_figures_are_pictures_and_the_page_shows_them(sim: Sim, name: str) -> None:
+    (sim.folder / "pages").mkdir()
+    written = ["--pictures", "all pictures", "--page", "pages/page.md", "--json", "sections.json"]
+    sim.run("reproduce", name, *written)
+    [section] = json.loads((sim.folder / "sections.json").read_text())
+    [figure] = section["figures"]
+    assert figure["name"] == name
+    page = (sim.folder / "pages" / "page.md").read_text()
+    link = next(line for line in page.splitlines() if line.startswith("![")).rpartition("(")[2].rstrip(")")
+    drawing = sim.folder / "pages" / unquote(link)
+    assert drawing.samefile(sim.folder / "all pictures" / f"{name}.svg")
+    root = ElementTree.parse(drawing).getroot()
+    text = [(element.text or "").strip() for element in root.iter() if element.tag.endswith("text")]
+    [panel] = figure["panels"]
+    said = [value for series in panel["series"] for value in series["paper"] if value is not None]
+    labels = [series["name"] for series in panel["series"]] + ([figure["paper"]] if said else [])
+    for shown in [figure["title"], figure["x_title"], panel["y_title"], *figure["x"], *labels]:
+        assert shown in text
+    # A bar for each value, beside the ground and a sample of each series; what the paper says is in the legend too.
+    shapes = [element for element in root.iter() if element.tag.endswith("rect") and element.get("stroke") == "none"]
+    values = [value for series in panel["series"] for value in series["values"]]
+    assert len(shapes) == 1 + len(values) + len(panel["series"])
+    assert (len(said), sum(element.tag.endswith("polygon") for element in root.iter())) in {(0, 0), (1, 2)}
+    highest = max(values)
+    assert f"{highest:.1f}" in page or f"{highest:.0f}" in page
+    picture = drawing.with_suffix(".png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert picture.endswith(b"IEND\xaeB`\x82")
+    width, height = struct.unpack(">II", picture[16:24])
+    assert [2 * int(root.get(side, 0)) for side in ("width", "height")] == [width, height]
+
+
+def test_what_has_no_figure_has_no_picture(sim: Sim) -> None:
+    sim.run("reproduce", "iba-tables", "--pictures", "pictures", "--page", "page.md")
+    assert list((sim.folder / "pictures").iterdir()) == []
+    assert "![" not in (sim.folder / "page.md").read_text()
+    done = sim.call("reproduce", "iba-tables", "--pictures", "small.toml")
+    assert (done.returncode, "small.toml cannot be written" in done.stderr) == (71, True)
 
 
 @pytest.mark.parametrize("arguments", [["run", "small.toml", "--json", "outcome.json"], ["reproduce", "iba-tables"]])

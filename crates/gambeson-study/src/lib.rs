@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod advise;
+mod chart;
 mod error;
+pub mod figures;
 pub mod lines;
 pub mod pool;
 pub mod sweep;
@@ -12,6 +14,23 @@ pub use error::Error;
 
 /// Results of another version are not taken for this one's.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Writes a file beside its name and then under it, so that nobody ever finds half of it.
+///
+/// # Errors
+/// A sentence, when it cannot be written.
+fn replace(path: &std::path::Path, content: &[u8]) -> Result<(), Error> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, content)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|error| Error::unwritable(path, &error))
+}
+
+/// A value that is a number in an experiment's file.
+fn number(value: &str) -> Option<f64> {
+    value.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
+}
 
 /// Nanoseconds as people write them.
 #[must_use]

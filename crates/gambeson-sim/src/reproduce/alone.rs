@@ -1,5 +1,6 @@
 //! Fig. 5 of the SKC paper: one application, a process on each node.
 
+use super::figure::{Figure, Panel, Scale, Series, Shape};
 use super::key_cache::{Keys, percent, preset};
 use super::request_reply::RequestReply;
 use super::traces::{BENCHMARKS, Met, Trace, figures, met};
@@ -31,12 +32,18 @@ pub(super) fn alone(setting: &Setting<'_>) -> Result<Outcome, Error> {
         ("Fig. 5d", "by packet length"),
     ];
     figures(setting, &BENCHMARKS, &claims, |traces, whole| {
-        let mut outcome = by_cache(setting, traces)?;
-        outcome.add(stand_in(setting)?);
+        let values = each(setting, traces, &ALL, |_| {})?;
+        let mut outcome = by_cache(&values);
         outcome.add(by_length(setting, &traces[..1])?);
+        // What stands in for SPECjbb2000 is no trace.
+        let mut stood = vec![None; ALL.len()];
         if !whole {
-            outcome.tables.push(sensitivity(setting, traces)?);
+            let (values, finding, table) = stand_in(setting)?;
+            stood = values.into_iter().map(Some).collect();
+            outcome.findings.push(finding);
+            outcome.tables.extend([table, sensitivity(setting, traces)?]);
         }
+        outcome.figures.splice(0..0, by_cache_figures(&values, &stood));
         Ok(outcome)
     })
 }
@@ -57,25 +64,9 @@ fn each(
     })
 }
 
-/// Fig. 5a, 5b and 5c.
-fn by_cache(setting: &Setting<'_>, traces: &[Trace]) -> Result<Outcome, Error> {
-    let values = each(setting, traces, &ALL, |_| {})?;
+/// Claims on Fig. 5a, 5b and 5c.
+fn by_cache(values: &[Met]) -> Outcome {
     let names = BENCHMARKS.map(str::to_uppercase);
-    let head: Vec<String> = std::iter::once("benchmark".to_owned()).chain(ALL.map(Keys::name)).collect();
-    let table = |title: &str, cell: &dyn Fn(&Met) -> String| Table {
-        title: title.into(),
-        head: head.clone(),
-        rows: names
-            .iter()
-            .zip(values.chunks(ALL.len()))
-            .map(|(name, values)| std::iter::once(name.clone()).chain(values.iter().map(cell)).collect())
-            .collect(),
-    };
-    let tables = vec![
-        table("Fig. 5a: mean latency of a packet", &|met| us(met.latency)),
-        table("Fig. 5b: share of look-ups that hit", &|met| percent(met.hits)),
-        table("Fig. 5c: completion", &|met| us(met.ended * 1e3)),
-    ];
     let of = |benchmark: usize| &values[benchmark * ALL.len()..][..ALL.len()];
     let latency = |keys: Keys| {
         let at = ALL.iter().position(|&other| other == keys).unwrap_or(0);
@@ -125,12 +116,74 @@ fn by_cache(setting: &Setting<'_>, traces: &[Trace]) -> Result<Outcome, Error> {
              does not feel it: with one packet a message its exchanges are a few packets",
         ),
     ];
-    Ok(Outcome { findings, tables })
+    Outcome { findings, ..Outcome::default() }
 }
 
-/// Requests and replies in the place of SPECjbb2000.
-fn stand_in(setting: &Setting<'_>) -> Result<Outcome, Error> {
+/// From every benchmark's values, by adapter.
+fn by_cache_figures(values: &[Met], stood: &[Option<Met>]) -> Vec<Figure> {
+    let names = BENCHMARKS.map(str::to_uppercase);
+    let with =
+        |more: &[&str]| names.iter().cloned().chain(more.iter().map(|&name| name.into())).collect::<Vec<String>>();
+    let at = |keys: Keys| ALL.iter().position(|&other| other == keys).expect("all adapters are there");
+    let column = |keys: Keys| values.chunks(ALL.len()).map(move |row| (row[0], row[at(keys)]));
+    let beside = |keys: Keys| Some((stood[0]?, stood[at(keys)]?));
+    let series = |adapters: &[Keys], of: &dyn Fn(Keys) -> Vec<Option<f64>>| -> Vec<Series> {
+        adapters.iter().map(|&keys| Series::new(keys.name(), of(keys))).collect()
+    };
+    // The mean is that of the benchmarks, and the paper's are times what we have without security.
+    let plain = mean(column(Keys::Plain).map(|(_, met)| met.latency)) / 1e3;
+    let latencies = series(&ALL, &|keys| {
+        let latencies = column(keys).map(|(_, met)| met.latency / 1e3);
+        latencies.clone().chain([mean(latencies)]).map(Some).collect()
+    });
+    let latencies = latencies.into_iter().zip(ALL).map(|(series, keys)| match keys {
+        Keys::Uncached => series.said([(BENCHMARKS.len(), 2.6 * plain)]),
+        Keys::Cached(6, _) => series.said([(BENCHMARKS.len(), 1.29 * plain)]),
+        _ => series,
+    });
+    let hits = series(&ALL[2..], &|keys| column(keys).map(|(_, met)| met.hits.map(|share| 100.0 * share)).collect());
+    let hits = hits.into_iter().map(|series| series.said([(0, 100.0), (2, 100.0)]));
+    let ended = series(&ALL, &|keys| {
+        column(keys).map(Some).chain([beside(keys)]).map(|both| both.map(|(_, met)| met.ended / 1e3)).collect()
+    });
+    let longer = series(&ALL[1..], &|keys| {
+        let longer = |(plain, met): (Met, Met)| 100.0 * (met.ended / plain.ended - 1.0);
+        column(keys).map(Some).chain([beside(keys)]).map(|both| both.map(longer)).collect()
+    });
+    vec![
+        Figure::new(
+            "skc-fig-5a",
+            "Fig. 5a: latency of a packet, one job with a process on each node",
+            Shape::Bars,
+            ("benchmark", with(&["mean"])),
+            vec![Panel::new("mean latency, µs", Scale::Linear, latencies.collect())],
+        )
+        .beside("paper (2.6 and 1.29 times NoSecurity's here)"),
+        Figure::new(
+            "skc-fig-5b",
+            "Fig. 5b: keys that are in the cache",
+            Shape::Bars,
+            ("benchmark", names.to_vec()),
+            vec![Panel::new("share of hits, %", Scale::Percent, hits.collect())],
+        )
+        .beside("paper (\"almost 100 %\")"),
+        Figure::new(
+            "skc-fig-5c",
+            "Fig. 5c: completion (stand-in: request-reply, in place of SPECjbb2000, and no trace)",
+            Shape::Bars,
+            ("benchmark", with(&["stand-in"])),
+            vec![
+                Panel::new("completion, ms", Scale::Logarithmic, ended),
+                Panel::new("longer than NoSecurity, %", Scale::Linear, longer),
+            ],
+        ),
+    ]
+}
+
+/// Requests and replies in the place of SPECjbb2000: with the usual think time and every adapter, and what they show.
+fn stand_in(setting: &Setting<'_>) -> Result<(Vec<Met>, Finding, Table), Error> {
     const THINK: [f64; 4] = [0.0, 5.0, 50.0, 500.0];
+    let usual = THINK.iter().position(|&us| us == RequestReply::default().think_us).expect("it is one of them");
     let loads = THINK.map(|think_us| RequestReply { think_us, ..RequestReply::default() });
     let traces = loads.map(|load| Trace::made(load.job(), format!("{load:?}")));
     let values = each(setting, &traces, &THREE, |_| {})?;
@@ -152,7 +205,7 @@ fn stand_in(setting: &Setting<'_>) -> Result<Outcome, Error> {
         slower(short, 2),
         slower(long, 2)
     ));
-    Ok(Outcome { findings: vec![finding], tables: vec![table] })
+    Ok((each(setting, &traces[usual..=usual], &ALL, |_| {})?, finding, table))
 }
 
 /// Why the paper's SPECjbb2000 is missing.
@@ -163,7 +216,6 @@ pub(super) const JBB: &str = "its traffic was recorded in a full-system simulato
 /// Fig. 5d: CG by packet length.
 fn by_length(setting: &Setting<'_>, cg: &[Trace]) -> Result<Outcome, Error> {
     const LENGTHS: [u16; 7] = [32, 64, 128, 256, 512, 1024, 2048];
-    let mut table = Table::new("Fig. 5d: CG by packet length", &["packet", "NoSecurity", "NoSKC", "SKC-6"]);
     let mut lengths = Vec::new();
     for bytes in LENGTHS {
         let values = each(setting, cg, &THREE, |experiment| {
@@ -171,14 +223,32 @@ fn by_length(setting: &Setting<'_>, cg: &[Trace]) -> Result<Outcome, Error> {
                 replay.packets.packet_bytes = bytes;
             }
         })?;
-        let (plain, rest) = (values[0].latency, &values[1..]);
-        let more =
-            rest.iter().map(|met| format!("{} (+{:.0} %)", us(met.latency), 100.0 * (met.latency / plain - 1.0)));
-        table.row([format!("{bytes} B"), us(plain)].into_iter().chain(more));
         lengths.extend(values);
     }
     let overhead =
         |row: usize, column: usize| 100.0 * (lengths[3 * row + column].latency / lengths[3 * row].latency - 1.0);
+    let series = |adapters: std::ops::Range<usize>, of: &dyn Fn(usize, usize) -> f64| -> Vec<Series> {
+        let values = |adapter| (0..LENGTHS.len()).map(move |row| of(row, adapter));
+        adapters.map(|adapter| Series::new(THREE[adapter].name(), values(adapter))).collect()
+    };
+    let mut overheads = series(1..3, &overhead);
+    overheads[0] = overheads[0].clone().said([(0, 180.0), (LENGTHS.len() - 1, 28.0)]);
+    let figure = Figure::new(
+        "skc-fig-5d",
+        "Fig. 5d: CG by the length of packets",
+        Shape::Lines,
+        ("bytes of a packet", LENGTHS),
+        vec![
+            Panel::new(
+                "mean latency, µs",
+                Scale::Logarithmic,
+                series(0..3, &|row, at| lengths[3 * row + at].latency / 1e3),
+            ),
+            Panel::new("more than NoSecurity, %", Scale::Logarithmic, overheads),
+            Panel::new("completion, ms", Scale::Linear, series(0..3, &|row, at| lengths[3 * row + at].ended / 1e3)),
+        ],
+    )
+    .beside("paper");
     let findings = vec![
         Finding::new(
             "Fig. 5d",
@@ -197,7 +267,7 @@ fn by_length(setting: &Setting<'_>, cg: &[Trace]) -> Result<Outcome, Error> {
             "",
         ),
     ];
-    Ok(Outcome { findings, tables: vec![table] })
+    Ok(Outcome { findings, figures: vec![figure], ..Outcome::default() })
 }
 
 /// What other values of what the paper leaves open would make of Fig. 5a and 5c.

@@ -187,7 +187,7 @@ pub(super) fn attacks(setting: &Setting<'_>) -> Result<Outcome, Error> {
     let (tables, more) = sent_again(setting)?;
     findings.extend(more);
     findings.push(downgrade(setting)?);
-    Ok(Outcome { findings, tables: [vec![table], tables].concat() })
+    Ok(Outcome { findings, tables: [vec![table], tables].concat(), ..Outcome::default() })
 }
 
 /// Types I and II.

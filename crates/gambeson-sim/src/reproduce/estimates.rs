@@ -45,13 +45,13 @@ pub(super) fn key_cache(_: &Setting<'_>) -> Result<Outcome, Error> {
          stretched by the printing of each packet. The same comparison on jobs of 2 and 4 ranks that `gambeson run \
          --trace` recorded is in docs/traces.md",
     ));
-    Ok(Outcome { findings, tables: Vec::new() })
+    Ok(Outcome { findings, ..Outcome::default() })
 }
 
 pub(super) fn infiniband(_: &Setting<'_>) -> Result<Outcome, Error> {
     let mut findings = claims(Paper::InfiniBandSecurity);
     findings.extend(forging());
-    Ok(Outcome { findings, tables: vec![enforcement(), distribution(), alerts()] })
+    Ok(Outcome { findings, tables: vec![enforcement(), distribution(), alerts()], ..Outcome::default() })
 }
 
 /// What the length of a row of failures, which the paper leaves open, decides.

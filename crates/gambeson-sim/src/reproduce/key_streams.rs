@@ -9,6 +9,7 @@ use std::path::Path;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use super::figure::{Figure, Panel, Scale, Series, Shape};
 use super::{Finding, Outcome, Setting, Table, key_cache, traces};
 use crate::error::Error;
 use crate::model::markov::{active_share, capacity as keys_for};
@@ -86,9 +87,22 @@ pub(super) fn capacity(setting: &Setting<'_>) -> Result<Outcome, Error> {
          not the program",
     ));
     let claim = "capacities of most benchmarks are much larger than the number of entries, as OFF is several times ON";
+    // By size of the cache: its entries, BT as the paper has it, and each benchmark of the traces.
+    let mut places = vec!["entries".to_owned(), "BT*".to_owned()];
+    let mut drawn: Vec<Vec<u64>> =
+        SIZES.iter().zip(bt).map(|(&bytes, capacity)| vec![entries(bytes), capacity]).collect();
+    let figure = |places: Vec<String>, drawn: Vec<Vec<u64>>| {
+        let series = SIZES.iter().zip(drawn).map(|(bytes, keys)| {
+            let series = Series::new(format!("{} KB", bytes / 1024), keys.into_iter().map(|keys| keys as f64));
+            if *bytes == SIZES[0] { series.said([(1, 1000.0)]) } else { series }
+        });
+        let panel = Panel::new("capacity, keys", Scale::Logarithmic, series.collect());
+        let title = "Fig. 3: keys that a cache is enough for, 9 of 10 times (* OFF/ON 7.67; others: OFF above 20 µs)";
+        Figure::new("skc-fig-3", title, Shape::Bars, ("benchmark", places), vec![panel]).beside("paper (Origin 2000)")
+    };
     let Some(folder) = setting.traces else {
         findings.push(Finding::missing("Fig. 3", claim, NO_TRACES));
-        return Ok(Outcome { findings, tables: Vec::new() });
+        return Ok(Outcome { findings, figures: vec![figure(places, drawn)], ..Outcome::default() });
     };
     let title = "Fig. 3 by threshold: mean ON and OFF from the traces, one packet a message, variation of OFF (1 is \
                  exponential), packets of an ON, the capacity of 2 and 16 KB (128 and 1024 entries) at 0.9; and the same \
@@ -131,6 +145,8 @@ pub(super) fn capacity(setting: &Setting<'_>) -> Result<Outcome, Error> {
             ]);
             capacities.push(small);
             if *threshold == THRESHOLD {
+                places.push(name.to_uppercase());
+                drawn.iter_mut().zip(SIZES).for_each(|(row, bytes)| row.push(keys(bytes, ratio)));
                 all += 1;
                 above += usize::from(small > 2 * 128);
             }
@@ -152,7 +168,7 @@ pub(super) fn capacity(setting: &Setting<'_>) -> Result<Outcome, Error> {
     )
     .with(format!("keys of 2 KB, by threshold from 5 to 500 us: {}", stand_in.join(", "))),
     );
-    Ok(Outcome { findings, tables: vec![table] })
+    Ok(Outcome { findings, figures: vec![figure(places, drawn)], tables: vec![table] })
 }
 
 /// What share of a stream's keys the paper's 16 KB have.
@@ -163,7 +179,10 @@ fn share(stream: &StreamConfig, ways: u32) -> f64 {
 }
 
 pub(super) fn thousands(setting: &Setting<'_>) -> Result<Outcome, Error> {
-    const KEYS: [u32; 4] = [1000, 2500, 5000, 10_000];
+    const KEYS: [u32; 5] = [1000, 2500, 5000, 7500, 10_000];
+    /// In those: 5,000 keys.
+    const MIDDLE: usize = 2;
+    const MOST: usize = KEYS.len() - 1;
     let bt = StreamConfig { off_over_on: BT_ORIGIN, ..StreamConfig::default() };
     let lu = StreamConfig { packets_per_on: bt.packets_per_on / 30.0, ..bt };
     let dense = StreamConfig { off_over_on: 1.0, ..bt };
@@ -185,42 +204,39 @@ pub(super) fn thousands(setting: &Setting<'_>) -> Result<Outcome, Error> {
     let runs: Vec<StreamConfig> =
         streams.iter().flat_map(|&(_, stream)| KEYS.map(|keys| StreamConfig { keys, ..stream })).collect();
     let rates = setting.each(&runs, |stream| Ok(share(stream, 0)))?;
-    let mut table = Table::new(
-        "Share of hits of 16 KB (1024 entries of 16 B) by the number of keys",
-        &["stream", "1000", "2500", "5000", "10000"],
-    );
-    for ((name, _), rates) in streams.iter().zip(rates.chunks(KEYS.len())) {
-        let rates = rates.iter().map(|rate| format!("{:.1} %", 100.0 * rate));
-        table.row(std::iter::once(name.clone()).chain(rates));
-    }
-    let (bt, lu, dense) = (&rates[..4], &rates[4..8], &rates[8..12]);
+    let rows: Vec<&[f64]> = rates.chunks(KEYS.len()).collect();
+    let series = streams.iter().zip(&rows).map(|((name, _), rates)| of_rates(name, rates));
+    let panel = Panel::new("share of hits, %", Scale::Percent, series.collect());
+    let title = "Fig. 8: hits of 16 KB (1,024 entries of 16 B)";
+    let figure = Figure::new("skc-fig-8", title, Shape::Lines, ("keys", KEYS), vec![panel]);
+    let (bt, lu, dense) = (rows[0], rows[1], rows[2]);
     let percent = |rate: f64| format!("{:.1} %", 100.0 * rate);
-    let curves = streams[own..].iter().zip(rates[4 * own..].chunks(KEYS.len()));
+    let curves = streams[own..].iter().zip(&rows[own..]);
     let curves: Vec<String> = curves
-        .map(|((name, _), rates)| format!("{} {} to {}", &name[..2], percent(rates[3]), percent(rates[0])))
+        .map(|((name, _), rates)| format!("{} {} to {}", &name[..2], percent(rates[MOST]), percent(rates[0])))
         .collect();
     let ours = if curves.is_empty() { String::new() } else { format!("10,000 to 1,000 keys: {}", curves.join(", ")) };
     let findings = vec![
         Finding::new(
             "Fig. 8a",
             "hit rate high up to 10,000 keys where the capacity exceeds them (8,553 keys at OFF/ON 7.67)",
-            format!("{} at 5,000 and {} at 10,000 keys", percent(bt[2]), percent(bt[3])),
-            bt[2] > 0.9,
+            format!("{} at 5,000 and {} at 10,000 keys", percent(bt[MIDDLE]), percent(bt[MOST])),
+            bt[MIDDLE] > 0.9,
             "at 10,000 keys more are active than there are entries (1,153 of 1,024): the rate that the chain calls 0.9 \
              at 8,553 keys is the share of time in which all active keys fit, no hit rate",
         ),
         Finding::new(
             "Fig. 8",
             "LU a little lower, as its ON and OFF are 10 to 100 times shorter at the same ratio",
-            format!("{} in place of {} at 5,000 keys", percent(lu[2]), percent(bt[2])),
-            lu[2] < bt[2] && lu[2] > 0.3,
+            format!("{} in place of {} at 5,000 keys", percent(lu[MIDDLE]), percent(bt[MIDDLE])),
+            lu[MIDDLE] < bt[MIDDLE] && lu[MIDDLE] > 0.3,
             "with 3.3 packets an ON in place of 100; packets of an ON are unstated in the paper",
         ),
         Finding::new(
             "Fig. 8",
             "low where the capacity is below the number of keys (FT; CG and MG on the SP-2)",
-            format!("OFF/ON 1: {} at 1,000, {} at 10,000 keys", percent(dense[0]), percent(dense[3])),
-            dense[3] < 0.5 && dense[0] > 0.9,
+            format!("OFF/ON 1: {} at 1,000, {} at 10,000 keys", percent(dense[0]), percent(dense[MOST])),
+            dense[MOST] < 0.5 && dense[0] > 0.9,
             "",
         ),
         Finding::missing(
@@ -231,12 +247,16 @@ pub(super) fn thousands(setting: &Setting<'_>) -> Result<Outcome, Error> {
         )
         .with(ours),
     ];
-    let mut tables = vec![table];
+    let mut tables = Vec::new();
     if !fits.is_empty() {
         tables.push(by_threshold(setting, &fits, &stream)?);
     }
     tables.extend(streams_otherwise(setting)?);
-    Ok(Outcome { findings, tables })
+    Ok(Outcome { findings, figures: vec![figure], tables })
+}
+
+fn of_rates(name: &str, rates: &[f64]) -> Series {
+    Series::new(name, rates.iter().map(|rate| 100.0 * rate))
 }
 
 /// Hits of 5,000 keys by what counts as OFF.
@@ -297,12 +317,12 @@ pub(super) fn associativity(setting: &Setting<'_>) -> Result<Outcome, Error> {
     let lu = StreamConfig { packets_per_on: bt.packets_per_on / 30.0, ..bt };
     let runs: Vec<(StreamConfig, u32)> = [bt, lu].iter().flat_map(|&stream| WAYS.map(|ways| (stream, ways))).collect();
     let rates = setting.each(&runs, |(stream, ways)| Ok(share(stream, *ways)))?;
-    let head = ["stream of 5,000 keys", "1 way", "2", "4", "8", "16", "32", "full"];
-    let mut table = Table::new("Share of hits of 16 KB", &head);
-    for (name, rates) in ["BT: OFF/ON 7.67, 100 packets an ON", "LU: 3.3 packets an ON"].iter().zip(rates.chunks(7)) {
-        let rates = rates.iter().map(|rate| format!("{:.1} %", 100.0 * rate));
-        table.row(std::iter::once((*name).to_owned()).chain(rates));
-    }
+    let names = ["BT: OFF/ON 7.67, 100 packets an ON", "LU: 3.3 packets an ON"];
+    let series = names.iter().zip(rates.chunks(WAYS.len())).map(|(name, rates)| of_rates(name, rates));
+    let panel = Panel::new("share of hits, %", Scale::Percent, series.collect());
+    let ways = WAYS.map(|ways| if ways == 0 { "full".into() } else { ways.to_string() });
+    let title = "Fig. 9: hits of 16 KB with 5,000 keys, by associativity";
+    let figure = Figure::new("skc-fig-9", title, Shape::Bars, ("ways", ways), vec![panel]);
     let lost = |ways: usize| rates.chunks(7).map(|rates| rates[6] - rates[ways]).fold(f64::MIN, f64::max) * 100.0;
     let rising = rates.chunks(7).all(|rates| rates[..6].windows(2).all(|pair| pair[0] <= pair[1] + 0.002));
     let finding = Finding::new(
@@ -313,5 +333,5 @@ pub(super) fn associativity(setting: &Setting<'_>) -> Result<Outcome, Error> {
         "BT by the OFF/ON that the paper's own value implies, LU with ONs 30 times shorter; packets of an ON and their \
          interleaving are unstated",
     );
-    Ok(Outcome { findings: vec![finding], tables: vec![table] })
+    Ok(Outcome { findings: vec![finding], figures: vec![figure], ..Outcome::default() })
 }

@@ -6,12 +6,16 @@
 mod alone;
 mod attacks;
 mod estimates;
+mod figure;
+mod filters;
+mod floods;
 mod infiniband;
 mod key_cache;
 mod key_streams;
 mod page;
 mod request_reply;
 mod scheduled;
+mod sealing;
 mod traces;
 
 use std::path::Path;
@@ -24,6 +28,7 @@ use crate::error::Error;
 use crate::experiment::Experiment;
 use crate::model::tables::Paper;
 
+pub use figure::{Figure, Panel, Scale, Series, Shape};
 pub use page::page;
 
 /// What is reproduced at a time: a paper's figures that share their runs.
@@ -42,9 +47,9 @@ pub const FIGURES: [Figures; 12] = [
     of("skc-fig-3", Paper::SessionKeyCache, "Fig. 3: capacity of a cache", key_streams::capacity),
     of("skc-fig-8", Paper::SessionKeyCache, "Fig. 8: thousands of keys in one adapter", key_streams::thousands),
     of("skc-fig-9", Paper::SessionKeyCache, "Fig. 9: associativity", key_streams::associativity),
-    of("iba-fig-1", Paper::InfiniBandSecurity, "Fig. 1: floods", infiniband::floods),
-    of("iba-fig-7", Paper::InfiniBandSecurity, "Fig. 7: what sealing costs", infiniband::sealing),
-    of("iba-fig-8", Paper::InfiniBandSecurity, "Fig. 8: filters", infiniband::filters),
+    of("iba-fig-1", Paper::InfiniBandSecurity, "Fig. 1: floods", floods::floods),
+    of("iba-fig-7", Paper::InfiniBandSecurity, "Fig. 7: what sealing costs", sealing::sealing),
+    of("iba-fig-8", Paper::InfiniBandSecurity, "Fig. 8: filters", filters::filters),
     of("iba-attacks", Paper::InfiniBandSecurity, "Attacks I to IV, captured keys and replays", attacks::attacks),
     of("skc-fig-5", Paper::SessionKeyCache, "Fig. 5: one application", alone::alone),
     of("skc-fig-6", Paper::SessionKeyCache, "Fig. 6: schedulers and prefetching", scheduled::schedulers),
@@ -224,12 +229,14 @@ impl Parameter {
 #[derive(Debug, Default)]
 struct Outcome {
     findings: Vec<Finding>,
+    figures: Vec<Figure>,
     tables: Vec<Table>,
 }
 
 impl Outcome {
     fn add(&mut self, other: Self) {
         self.findings.extend(other.findings);
+        self.figures.extend(other.figures);
         self.tables.extend(other.tables);
     }
 }
@@ -245,7 +252,9 @@ pub struct Section {
     pub paper: &'static str,
     /// Claims and what came out.
     pub findings: Vec<Finding>,
-    /// Values behind them.
+    /// The paper's figures, anew.
+    pub figures: Vec<Figure>,
+    /// Values behind findings that are in no figure.
     pub tables: Vec<Table>,
 }
 
@@ -260,8 +269,9 @@ pub fn reproduce(name: &str, setting: &Setting<'_>) -> Result<Vec<Section>, Erro
         return Err(Error::config(format!("{name} is no figure here; take all, or one of {}", names.join(", "))));
     }
     let section = |figures: &Figures| {
-        let Outcome { findings, tables } = (figures.run)(setting)?;
-        Ok(Section { name: figures.name, title: figures.title, paper: short(figures.paper), findings, tables })
+        let Figures { name, paper, title, run } = *figures;
+        let Outcome { findings, figures, tables } = run(setting)?;
+        Ok(Section { name, title, paper: short(paper), findings, figures, tables })
     };
     wanted.into_iter().map(section).collect()
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use super::{Finding, Section, Table, Verdict, parameters, short};
+use super::{Figure, Finding, Section, Table, Verdict, parameters, short};
 use crate::model::tables::Paper;
 
-/// A page on what was reproduced by `command`.
+/// A page on what was reproduced by `command`. `pictures` is the folder that the figures' pictures are in, as the page
+/// sees it; without one, the page has their values alone.
 #[must_use]
-pub fn page(sections: &[Section], command: &str) -> String {
+pub fn page(sections: &[Section], command: &str, pictures: Option<&str>) -> String {
     let mut page = format!(
         "# The simulator against the papers\n\nWritten by `{command}`; not to be edited. One preset for each paper; \
          where a default was chosen by a value of the paper, the preset says which.\nA claim *agrees* by shape and ratio, *differs*, or is *not reproducible* \
@@ -25,6 +26,12 @@ pub fn page(sections: &[Section], command: &str) -> String {
             "These are for a window of iterations, the same for every trace; of the {} claims that rest on traces, whole \
              traces give {other} another verdict.",
             whole().count()
+        );
+    }
+    if pictures.is_some() {
+        page.push_str(
+            "\nThe pictures have what came out here, whole traces to the right; a hollow diamond is what the paper's text \
+             says of the same point. Their values are folded away below them.\n",
         );
     }
     for (paper, title) in [
@@ -55,10 +62,13 @@ pub fn page(sections: &[Section], command: &str) -> String {
             }
         }
         write_table(&mut page, &table);
-        for section in mine().filter(|section| !section.tables.is_empty()) {
-            let _ = writeln!(page, "\n### {}\n", section.title);
-            for (number, table) in section.tables.iter().enumerate() {
-                let _ = writeln!(page, "{}{}:\n", if number == 0 { "" } else { "\n" }, table.title);
+        for section in mine().filter(|section| !section.tables.is_empty() || !section.figures.is_empty()) {
+            let _ = writeln!(page, "\n### {}", section.title);
+            for figure in &section.figures {
+                write_figure(&mut page, figure, pictures);
+            }
+            for table in &section.tables {
+                let _ = writeln!(page, "\n{}:\n", table.title);
                 write_table(&mut page, table);
             }
         }
@@ -71,6 +81,29 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::Agrees => "agrees",
         Verdict::Differs => "**differs**",
         Verdict::NotReproducible => "*not reproducible*",
+    }
+}
+
+/// The picture, and its values folded away below it.
+fn write_figure(page: &mut String, figure: &Figure, pictures: Option<&str>) {
+    let Figure { name, title, .. } = figure;
+    let _ = match pictures {
+        Some(folder) => writeln!(page, "\n![{title}]({folder}/{name}.svg)"),
+        None => writeln!(page, "\n**{title}**"),
+    };
+    let tables = figure.tables();
+    if tables.is_empty() {
+        return;
+    }
+    if pictures.is_some() {
+        let _ = writeln!(page, "\n<details><summary>{title}: values</summary>");
+    }
+    for table in &tables {
+        let _ = writeln!(page, "\n{}:\n", table.title);
+        write_table(page, table);
+    }
+    if pictures.is_some() {
+        let _ = writeln!(page, "\n</details>");
     }
 }
 

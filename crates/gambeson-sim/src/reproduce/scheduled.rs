@@ -1,5 +1,6 @@
 //! Fig. 6 and 7 of the SKC paper: jobs that share their processors.
 
+use super::figure::{Figure, Panel, Scale, Series, Shape};
 use super::key_cache::{Keys, percent, preset};
 use super::request_reply::RequestReply;
 use super::traces::{BENCHMARKS, Met, Trace, figures, met};
@@ -64,12 +65,8 @@ pub(super) fn schedulers(setting: &Setting<'_>) -> Result<Outcome, Error> {
         let with_load = [traces[5].clone(), Trace::made(load.job(), format!("{load:?}"))];
         let with_load = by_scheduler(setting, &with_load, whole)?;
         let mut outcome = Outcome::default();
-        for (title, values) in [
-            ("Fig. 6a, 6b: 3 x CG, MG, LU, SP, BT", &many),
-            ("Fig. 6c, 6d: 3 x FT", &few),
-            ("Fig. 6c, 6d: 3 x FT and request-reply, which stands in for SPECjbb2000", &with_load),
-        ] {
-            outcome.tables.push(scheduler_table(title, values));
+        for (names, values) in LOADS.into_iter().zip([&many, &with_load, &few]) {
+            outcome.figures.extend(by_scheduler_figures(names, values));
         }
         outcome.findings.push(gain(
             "Fig. 6a",
@@ -100,27 +97,58 @@ fn by_scheduler(setting: &Setting<'_>, traces: &[Trace], whole: bool) -> Result<
     mixed(setting, traces, &runs, whole)
 }
 
-fn scheduler_table(title: &str, values: &[Met]) -> Table {
-    let head = [
-        "scheduler",
-        "NoSecurity",
-        "NoSKC",
-        "SKC-10",
-        "with buffer of 8",
-        "hits",
-        "with buffer",
-        "completion NoSKC",
-        "SKC-10",
-        "with buffer",
+/// Names and titles of Fig. 6: latency and completion of each load.
+const LOADS: [[(&str, &str); 2]; 3] = [
+    [
+        ("skc-fig-6a", "Fig. 6a: latency and hits by scheduler, 3 x CG, MG, LU, SP, BT"),
+        ("skc-fig-6b", "Fig. 6b: completion by scheduler, 3 x CG, MG, LU, SP, BT"),
+    ],
+    [
+        ("skc-fig-6c", "Fig. 6c: latency and hits by scheduler, 3 x FT and request-reply (in place of SPECjbb2000)"),
+        ("skc-fig-6d", "Fig. 6d: completion by scheduler, 3 x FT and request-reply (in place of SPECjbb2000)"),
+    ],
+    [
+        ("skc-fig-6c-ft", "Fig. 6c with 3 x FT alone: latency and hits by scheduler"),
+        ("skc-fig-6d-ft", "Fig. 6d with 3 x FT alone: completion by scheduler"),
+    ],
+];
+
+fn by_scheduler_figures([latency, completion]: [(&'static str, &'static str); 2], values: &[Met]) -> [Figure; 2] {
+    let column = |adapter: usize| values.chunks(KEYS.len()).map(move |row| row[adapter]);
+    let with_mean = |adapter: usize, of: &dyn Fn(&Met) -> f64| {
+        let values: Vec<f64> = column(adapter).map(|met| of(&met)).collect();
+        let mean = mean(values.iter().copied());
+        (Series::new(KEYS[adapter].name(), values.into_iter().chain([mean])), mean)
+    };
+    let us = |met: &Met| met.latency / 1e3;
+    let names = SCHEDULERS.map(|(name, _)| name);
+    let ([(plain, _), (uncached, _)], (cached, cached_mean), (buffered, _)) =
+        ([0, 1].map(|adapter| with_mean(adapter, &us)), with_mean(2, &us), with_mean(3, &us));
+    let ((hits, hits_mean), (buffered_hits, _)) = (with_mean(2, &points), with_mean(3, &points));
+    let at_mean = SCHEDULERS.len();
+    let latencies = vec![plain, uncached, cached, buffered.said([(at_mean, 0.95 * cached_mean)])];
+    // Where so many are left to gain.
+    let said = Some((at_mean, hits_mean + 13.0)).filter(|&(_, share)| share <= 100.0);
+    let hits = vec![hits, buffered_hits.said(said)];
+    let ended =
+        (0..KEYS.len()).map(|adapter| Series::new(KEYS[adapter].name(), column(adapter).map(|met| met.ended / 1e6)));
+    let places = names.into_iter().chain(["mean"]);
+    let panels = vec![
+        Panel::new("mean latency, µs", Scale::Linear, latencies),
+        Panel::new("share of hits, %", Scale::Percent, hits),
     ];
-    let mut table = Table::new(title, &head);
-    for ((name, _), row) in SCHEDULERS.iter().zip(values.chunks(4)) {
-        let latencies = row.iter().map(|met| us(met.latency));
-        let hits = row[2..].iter().map(|met| percent(met.hits));
-        let ends = row[1..].iter().map(|met| us(met.ended * 1e3));
-        table.row(std::iter::once((*name).to_owned()).chain(latencies).chain(hits).chain(ends));
-    }
-    table
+    let (a, b) = (latency, completion);
+    [
+        Figure::new(a.0, a.1, Shape::Bars, ("scheduler", places), panels)
+            .beside("paper (5 % and 13 points from SKC-10's mean here)"),
+        Figure::new(
+            b.0,
+            b.1,
+            Shape::Bars,
+            ("scheduler", names),
+            vec![Panel::new("completion, s", Scale::Logarithmic, ended.collect())],
+        ),
+    ]
 }
 
 /// What the buffer changes, on average over the schedulers: % of latency, points of hits, and a text with more.
@@ -239,36 +267,64 @@ pub(super) fn sizes(setting: &Setting<'_>) -> Result<Outcome, Error> {
 fn by_size(setting: &Setting<'_>, traces: &[Trace], whole: bool) -> Result<Outcome, Error> {
     const CACHES: [u32; 7] = [5, 10, 15, 20, 25, 30, 40];
     const BUFFERS: [u32; 5] = [0, 1, 2, 4, 8];
-    let mut tables = Vec::new();
+    const SMALL_AND_LARGE: [u32; 2] = [5, 20];
+    let mut drawn = Vec::new();
     let mut sweeps = Vec::new();
-    for (figures, name, scheduler) in
-        [("Fig. 7a", "DCS-SB", Scheduler::DcsSpinBlock), ("Fig. 7c", "gang", Scheduler::Gang)]
-    {
+    let panels = |latencies, hits| {
+        vec![
+            Panel::new("mean latency, µs", Scale::Linear, latencies),
+            Panel::new("share of hits, %", Scale::Percent, hits),
+        ]
+    };
+    for (scheduler, [(by_cache, of_cache), (by_buffer, of_buffer)]) in [
+        (
+            Scheduler::DcsSpinBlock,
+            [
+                ("skc-fig-7a", "Fig. 7a: DCS-SB, 3 x CG, MG, LU, SP, BT, by the keys of the cache"),
+                ("skc-fig-7b", "Fig. 7b: DCS-SB, 3 x CG, MG, LU, SP, BT, by the keys of the buffer"),
+            ],
+        ),
+        (
+            Scheduler::Gang,
+            [
+                ("skc-fig-7c", "Fig. 7c: gang, 3 x CG, MG, LU, SP, BT, by the keys of the cache"),
+                ("skc-fig-7d", "Fig. 7d: gang, 3 x CG, MG, LU, SP, BT, by the keys of the buffer"),
+            ],
+        ),
+    ] {
         let runs: Vec<_> = CACHES
             .iter()
             .flat_map(|&cache| [0, 2].map(|buffer| under(scheduler, Keys::Cached(cache, buffer))))
             .collect();
         let caches = mixed(setting, traces, &runs, whole)?;
-        let head = ["cache", "without buffer", "hits", "with buffer of 2", "hits"];
-        let mut table = Table::new(format!("{figures}: {name}, 3 x CG, MG, LU, SP, BT"), &head);
-        for (cache, row) in CACHES.iter().zip(caches.chunks(2)) {
-            let cells = row.iter().flat_map(|met| [us(met.latency), percent(met.hits)]);
-            table.row(std::iter::once(cache.to_string()).chain(cells));
-        }
-        tables.push(table);
-        let runs: Vec<_> = [5, 20]
+        let series = |of: fn(&Met) -> f64| {
+            let values = |buffer: usize| caches.chunks(2).map(move |row| of(&row[buffer]));
+            vec![Series::new("without buffer", values(0)), Series::new("with a buffer of 2", values(1))]
+        };
+        let places = ("keys of the cache", CACHES);
+        let panels_by_cache = panels(series(|met| met.latency / 1e3), series(points));
+        drawn.push(Figure::new(by_cache, of_cache, Shape::Lines, places, panels_by_cache));
+        let runs: Vec<_> = SMALL_AND_LARGE
             .iter()
             .flat_map(|&cache| BUFFERS.map(|buffer| under(scheduler, Keys::Cached(cache, buffer))))
             .collect();
         let buffers = mixed(setting, traces, &runs, whole)?;
-        let other = if scheduler == Scheduler::Gang { "Fig. 7d" } else { "Fig. 7b" };
-        let mut table =
-            Table::new(format!("{other}: {name}, by the keys of the buffer"), &["cache", "0", "1", "2", "4", "8"]);
-        for (cache, row) in ["5", "20"].iter().zip(buffers.chunks(BUFFERS.len())) {
-            let cells = row.iter().map(|met| format!("{} ({})", us(met.latency), percent(met.hits)));
-            table.row(std::iter::once((*cache).to_owned()).chain(cells));
-        }
-        tables.push(table);
+        // From a buffer of 1 key to one of 8.
+        let series = |of: fn(&Met) -> f64, said: f64| {
+            let by_cache = SMALL_AND_LARGE.iter().zip(buffers.chunks(BUFFERS.len()));
+            let series = by_cache.map(|(cache, row)| {
+                let series = Series::new(Keys::Cached(*cache, 0).name(), row.iter().map(of));
+                let from = of(&row[1]);
+                let is_said = *cache == 20 && scheduler == Scheduler::DcsSpinBlock;
+                if is_said { series.said([(BUFFERS.len() - 1, from + said)]) } else { series }
+            });
+            series.collect()
+        };
+        let panels_by_buffer = panels(series(|met| met.latency / 1e3, -0.17), series(points, 2.8));
+        drawn.push(
+            Figure::new(by_buffer, of_buffer, Shape::Lines, ("keys of the buffer", BUFFERS), panels_by_buffer)
+                .beside("paper (0.17 µs and 2.8 points from a buffer of 1 here)"),
+        );
         sweeps.push((caches, buffers));
     }
     let (caches, buffers) = &sweeps[0];
@@ -317,5 +373,5 @@ fn by_size(setting: &Setting<'_>, traces: &[Trace], whole: bool) -> Result<Outco
             "",
         ),
     ];
-    Ok(Outcome { findings, tables })
+    Ok(Outcome { findings, figures: drawn, ..Outcome::default() })
 }

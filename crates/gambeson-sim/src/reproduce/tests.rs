@@ -66,7 +66,7 @@ fn figures_say_which_traces_they_lack_and_which_names_there_are() {
 #[test]
 fn the_page_has_every_claim_and_every_parameter() {
     let sections = run("iba-tables", 1).unwrap();
-    let page = page(&sections, "the command");
+    let page = page(&sections, "the command", None);
     assert!(page.contains("`the command`") && page.contains("| diameter of a 20 x 20 mesh: 39 hops | 38 hops |"));
     assert!(parameters(Paper::InfiniBandSecurity).iter().all(|parameter| page.contains(parameter.name)));
     for paper in [Paper::InfiniBandSecurity, Paper::SessionKeyCache] {

@@ -58,7 +58,7 @@ pub(super) fn figures(
 ) -> Result<Outcome, Error> {
     let Some(folder) = setting.traces else {
         let findings = claims.iter().map(|(figure, claim)| Finding::missing(figure, claim, NO_TRACES)).collect();
-        return Ok(Outcome { findings, tables: Vec::new() });
+        return Ok(Outcome { findings, ..Outcome::default() });
     };
     let mut outcome = run(&load(setting, folder, names, false)?, false)?;
     if setting.full {
@@ -70,10 +70,11 @@ pub(super) fn figures(
                 finding.whole = Some((whole.ours, whole.verdict));
             }
         }
-        outcome.tables.extend(whole.tables.into_iter().map(|mut table| {
-            table.title.push_str("; whole traces, one seed");
-            table
-        }));
+        let panels = outcome.figures.iter_mut().flat_map(|figure| &mut figure.panels);
+        for (panel, whole) in panels.zip(whole.figures.into_iter().flat_map(|figure| figure.panels)) {
+            debug_assert_eq!(panel.y_title, whole.y_title);
+            panel.whole = whole.series;
+        }
     }
     Ok(outcome)
 }

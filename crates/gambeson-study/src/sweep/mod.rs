@@ -4,7 +4,6 @@
 //! many threads or machines there are and however often a sweep was interrupted. Who carries the runs out is the caller's
 //! choice: [`Sweep::run`] has threads; [`Sweep::open`], [`carry_out`] and [`Runs::keep_line`] are for everybody else.
 
-mod axis;
 mod page;
 mod parquet;
 mod picture;
@@ -255,14 +254,13 @@ impl Sweep {
 
     fn report(&self, dir: &Path, outcomes: &[Outcome]) -> Result<(), Error> {
         let table = self.table(outcomes);
-        store::replace(&dir.join("results.csv"), table.csv().as_bytes())?;
-        store::replace(&dir.join("results.parquet"), &parquet::encode(&table, self))?;
-        let charts = picture::charts(self, outcomes);
-        for chart in &charts {
-            store::replace(&dir.join(format!("{}.svg", chart.name)), picture::svg(chart).as_bytes())?;
-            picture::png(chart, &dir.join(format!("{}.png", chart.name)))?;
+        crate::replace(&dir.join("results.csv"), table.csv().as_bytes())?;
+        crate::replace(&dir.join("results.parquet"), &parquet::encode(&table, self))?;
+        let pictures = picture::pictures(self, outcomes);
+        for picture in &pictures {
+            picture.write(dir)?;
         }
-        store::replace(&dir.join("report.html"), page::page(self, &table, &charts).as_bytes())
+        crate::replace(&dir.join("report.html"), page::page(self, &table, &pictures).as_bytes())
     }
 }
 

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use super::Sweep;
-use super::picture::{self, Chart};
 use super::table::{EXPERIMENT, Table, Values};
 use crate::VERSION;
+use crate::chart::Picture;
 
 /// The page's text.
-pub(super) fn page(sweep: &Sweep, table: &Table, charts: &[Chart]) -> String {
+pub(super) fn page(sweep: &Sweep, table: &Table, pictures: &[Picture]) -> String {
     let first = &sweep.points[0].experiment;
     let name = escaped(&first.name);
     let mut page = format!(
@@ -18,8 +18,8 @@ pub(super) fn page(sweep: &Sweep, table: &Table, charts: &[Chart]) -> String {
     );
     parameters(&mut page, sweep);
     page.push_str("<h2>Measured</h2>\n");
-    for chart in charts {
-        let _ = writeln!(page, "<figure>\n{}</figure>", picture::svg(chart));
+    for picture in pictures {
+        let _ = writeln!(page, "<figure>\n{}</figure>", picture.svg());
     }
     rows(&mut page, table);
     let toml = toml::to_string(first).expect("an experiment came from TOML and can go there");

@@ -145,7 +145,7 @@ impl Store {
         for line in rest.into_values().map(|(_, line)| line).chain(std::mem::take(&mut self.others)) {
             text += &(line + "\n");
         }
-        replace(&self.path, text.as_bytes())
+        crate::replace(&self.path, text.as_bytes())
     }
 }
 
@@ -176,18 +176,6 @@ pub(super) fn parse(key: &Key, line: &str) -> Result<Outcome, Error> {
 
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("experiments and outcomes are plain data")
-}
-
-/// Writes a file beside its name and then under it, so that nobody ever finds half of it.
-///
-/// # Errors
-/// A sentence, when it cannot be written.
-pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    std::fs::write(&beside, content)
-        .and_then(|()| std::fs::rename(&beside, path))
-        .map_err(|error| Error::unwritable(path, &error))
 }
 
 #[cfg(test)]

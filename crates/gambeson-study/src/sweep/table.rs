@@ -6,7 +6,7 @@ use gambeson_sim::experiment::{FlowOutcome, Outcome};
 use gambeson_sim::traffic::AttackOutcome;
 
 use super::{Over, store};
-use crate::VERSION;
+use crate::{VERSION, number};
 
 /// Columns of equal length.
 #[derive(Clone, Debug)]
@@ -133,11 +133,6 @@ impl Values {
             Self::Number(values) => values[row].map_or(String::new(), |value| value.to_string()),
         }
     }
-}
-
-/// A value that is a number in the experiment's file.
-pub(super) fn number(value: &str) -> Option<f64> {
-    value.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 /// When the last job ended; none, where there is no job or one did not end.

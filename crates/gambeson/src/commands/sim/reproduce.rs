@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use gambeson_sim::reproduce::{Held, Progress, Section, Setting, Verdict, page, reproduce};
-use gambeson_study::lines;
+use gambeson_study::{figures, lines};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,11 @@ pub(crate) struct Arguments {
     /// Write all findings and their values to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page in Markdown with presets, claims, verdicts and values to this file
+    /// Draw the papers' figures into this folder, each as SVG and PNG: the values here, and the paper's beside them where
+    /// its text gives some
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
+    /// Write a page in Markdown with presets, claims, verdicts, values and the pictures, if they are drawn, to this file
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
 }
@@ -116,15 +120,36 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let json = serde_json::to_string_pretty(&sections).expect("findings are plain data");
         write(path, json + "\n")?;
     }
+    if let Some(dir) = &arguments.pictures {
+        figures::draw(sections.iter().flat_map(|section| &section.figures), dir).map_err(failure)?;
+    }
     if let Some(path) = &arguments.page {
         let traces = if arguments.traces.is_some() { " --traces DIR" } else { "" };
         let full = if arguments.full { " --full" } else { "" };
         let results = if arguments.results.is_some() { " --results FILE" } else { "" };
-        let command = format!("gambeson sim reproduce {}{traces}{full}{results} --page FILE", arguments.name);
-        write(path, page(&sections, &command))?;
+        let pictures = if arguments.pictures.is_some() { " --pictures DIR" } else { "" };
+        let command = format!("gambeson sim reproduce {}{traces}{full}{results}{pictures} --page FILE", arguments.name);
+        let folder = arguments.pictures.as_deref().map(|dir| from_page(path, dir)).transpose()?;
+        write(path, page(&sections, &command, folder.as_deref()))?;
     }
     print!("{}", text(&sections));
     Ok(ExitCode::SUCCESS)
+}
+
+/// A folder as a page's links call it.
+fn from_page(page: &Path, dir: &Path) -> Result<String, Failure> {
+    let absolute = |path: &Path| {
+        path.canonicalize().map_err(|error| Failure::system(format!("{} cannot be found: {error}", path.display())))
+    };
+    let parent = page.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (from, to) = (absolute(parent)?, absolute(dir)?);
+    let common = from.components().zip(to.components()).take_while(|(one, other)| one == other).count();
+    let up = from.components().skip(common).map(|_| "..".into());
+    let down = to.components().skip(common).map(|part| part.as_os_str().to_string_lossy().into_owned());
+    let parts: Vec<String> = up.chain(down).collect();
+    // Brackets end a link, and so do blanks.
+    let link = parts.join("/").replace(' ', "%20").replace('(', "%28").replace(')', "%29");
+    Ok(if link.is_empty() { ".".into() } else { link })
 }
 
 fn text(sections: &[Section]) -> String {

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::table::number;
+use crate::number;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     logarithmic: bool,
     span: Range<f64>,
     ticks: Vec<(f64, String)>,
@@ -16,12 +16,10 @@ pub(super) struct Axis {
 impl Axis {
     /// An axis for swept values, which are its ticks, and the place of each on it. Values that are no numbers stand side
     /// by side.
-    pub(super) fn of_values(values: &[String]) -> (Self, Vec<f64>) {
+    pub(crate) fn of_values(values: &[String]) -> (Self, Vec<f64>) {
         let numbers: Option<Vec<f64>> = values.iter().map(|value| number(value)).collect();
         let Some(numbers) = numbers.filter(|numbers| numbers.len() > 1) else {
-            let places: Vec<f64> = (0..values.len()).map(|place| place as f64).collect();
-            let ticks = places.iter().copied().zip(values.iter().map(|value| shortened(value))).collect();
-            return (Self { logarithmic: false, span: -0.5..values.len() as f64 - 0.5, ticks }, places);
+            return Self::side_by_side(values);
         };
         let (least, most) = extremes(&numbers);
         let logarithmic = least > 0.0 && most / least >= 16.0;
@@ -40,37 +38,58 @@ impl Axis {
         (axis, numbers)
     }
 
+    /// An axis for values that stand side by side, and the place of each on it.
+    pub(crate) fn side_by_side(values: &[String]) -> (Self, Vec<f64>) {
+        let places: Vec<f64> = (0..values.len()).map(|place| place as f64).collect();
+        let ticks = places.iter().copied().zip(values.iter().map(|value| shortened(value))).collect();
+        (Self { logarithmic: false, span: -0.5..values.len() as f64 - 0.5, ticks }, places)
+    }
+
     /// An axis for measured values, of which `limit` is the most: from 0 where that shows them well, logarithmic where
     /// they differ by more than 30.
-    pub(super) fn of_measures(measures: &[f64], limit: Option<f64>) -> Self {
+    pub(crate) fn of_measures(measures: &[f64], limit: Option<f64>) -> Self {
         let (least, most) = extremes(measures);
         if least > 0.0 && most / least > 30.0 {
-            let decades = least.log10().floor() as i32..=most.log10().ceil() as i32;
-            let steps = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(decade)));
-            let ticks: Vec<f64> = steps.collect();
-            let from = ticks.iter().copied().rfind(|tick| *tick <= least).unwrap_or(least);
-            let until = ticks.iter().copied().find(|tick| *tick >= most).unwrap_or(most);
-            // The decades alone, where they are many.
-            let shown = |(number, tick): &(usize, f64)| {
-                (from..=until).contains(tick) && (until / from < 1e3 || number.is_multiple_of(3))
-            };
-            let ticks = ticks.into_iter().enumerate().filter(shown).map(|(_, tick)| (tick, told(tick, tick)));
-            return Self { logarithmic: true, span: from..until, ticks: ticks.collect() };
+            return Self::logarithmic(least, most);
         }
         let from_zero = least >= 0.0 && least < most * 0.7 || most <= 0.0;
-        let (least, most) = match (least, most) {
-            (0.0, 0.0) => (0.0, 1.0),
-            (least, most) if from_zero => (least.min(0.0), most),
+        match (least, most) {
+            (0.0, 0.0) => Self::linear(0.0, 1.0, limit),
+            (least, most) if from_zero => Self::linear(least.min(0.0), most, limit),
             (least, most) => {
                 let margin = ((most - least) * 0.3).max(most.abs() * 0.01);
-                (least - margin, most + margin)
+                Self::linear(least - margin, most + margin, limit)
             }
+        }
+    }
+
+    /// From one value above 0 to another.
+    pub(crate) fn logarithmic(least: f64, most: f64) -> Self {
+        let decades = least.log10().floor() as i32..=most.log10().ceil() as i32;
+        let steps = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(decade)));
+        let ticks: Vec<f64> = steps.collect();
+        let from = ticks.iter().copied().rfind(|tick| *tick <= least).unwrap_or(least);
+        let until = ticks.iter().copied().find(|tick| *tick >= most).unwrap_or(most);
+        // The decades alone, where they are many.
+        let shown = |(number, tick): &(usize, f64)| {
+            (from..=until).contains(tick) && (until / from < 1e3 || number.is_multiple_of(3))
         };
+        let ticks = ticks.into_iter().enumerate().filter(shown).map(|(_, tick)| (tick, told(tick, tick)));
+        Self { logarithmic: true, span: from..until, ticks: ticks.collect() }
+    }
+
+    /// From round value to round value.
+    pub(crate) fn linear(least: f64, most: f64, limit: Option<f64>) -> Self {
         let step = nice((most - least) / 5.0);
         let until = limit.map_or(f64::INFINITY, |limit| limit / step);
         let (first, last) = ((least / step).floor() as i64, (most / step).ceil().min(until.floor()) as i64);
         let ticks = (first..=last).map(|number| (number as f64 * step, told(number as f64 * step, step))).collect();
         Self { logarithmic: false, span: first as f64 * step..last as f64 * step, ticks }
+    }
+
+    /// Where bars begin.
+    pub(crate) fn base(&self) -> f64 {
+        if self.logarithmic { self.span.start } else { self.span.start.max(0.0) }
     }
 
     fn scaled(&self, value: f64) -> f64 {
