@@ -92,3 +92,54 @@ fn chart(figure: &Figure, panel: &Panel, (least, most): (f64, f64), series: &[Se
         series: series.collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(whole: [f64; 2]) -> Figure {
+        let series = |values: [f64; 2], said: Option<f64>| Series {
+            name: "SKC-6".into(),
+            values: values.map(Some).into(),
+            paper: said.map_or(Vec::new(), |said| vec![None, Some(said)]),
+        };
+        let panel = Panel {
+            y_title: "mean latency, µs",
+            scale: Scale::Linear,
+            series: vec![series([3.0, 4.0], Some(5.0))],
+            whole: vec![series(whole, None)],
+        };
+        Figure {
+            name: "skc-fig-5a",
+            title: "Fig. 5a",
+            shape: Shape::Bars,
+            x_title: "benchmark",
+            x: vec!["CG".into(), "MG".into()],
+            paper: "paper",
+            panels: vec![panel],
+        }
+    }
+
+    #[test]
+    fn whole_traces_stand_beside_the_window_on_the_same_axis_if_they_fit_it() {
+        let axes = |whole| {
+            let Picture { rows, columns, .. } = picture(&figure(whole));
+            let [window, whole] = &rows[0][..] else { panic!("two columns") };
+            assert_eq!((rows.len(), columns.len()), (1, 2));
+            (window.y.clone(), whole.y.clone())
+        };
+        let (window, whole) = axes([4.5, 7.0]);
+        assert_eq!(window, whole);
+        let (window, whole) = axes([30.0, 40.0]);
+        assert_ne!(window, whole);
+    }
+
+    #[test]
+    fn what_the_paper_says_is_a_mark_of_its_own_at_its_place() {
+        let chart = &picture(&figure([3.0, 4.0])).rows[0][0];
+        assert_eq!(chart.series[0].said, [(1.0, 5.0)]);
+        let svg = picture(&figure([3.0, 4.0])).svg();
+        assert_eq!(svg.matches("<polygon").count(), 2, "one in the legend, one at its place");
+        assert!(["SKC-6", "paper", "whole traces", "window of iterations"].iter().all(|text| svg.contains(text)));
+    }
+}

@@ -192,7 +192,11 @@ pub(super) fn filters(setting: &Setting<'_>) -> Result<Outcome, Error> {
     let points = |seeds: &[experiment::Outcome]| seeds[0].flows[1].series.clone();
     let slowest = points(&slow[PROCESSING.len() - 1]);
     let over_time = [
-        ("iba-fig-8b", "Fig. 8b: latency over time with IF, at a load of 50 %", vec![("IF", points(&outcomes[4 + 2]))]),
+        (
+            "iba-fig-8b",
+            "Fig. 8b: latency over time with IF, at a load of 50 %",
+            vec![("IF", points(&outcomes[4 + 2])), ("Original", points(&outcomes[4]))],
+        ),
         (
             "iba-fig-8c",
             "Fig. 8c: latency over time with SIF, at a load of 50 %",
@@ -202,7 +206,7 @@ pub(super) fn filters(setting: &Setting<'_>) -> Result<Outcome, Error> {
     for (name, title, points) in over_time {
         let times: Vec<f64> = points[0].1.iter().map(|&(at, _)| at / 1e6).collect();
         let series = points.into_iter().map(|(name, points)| Series::new(name, points.iter().map(|&(_, ns)| ns / 1e3)));
-        let panel = Panel::new("mean latency of 100 µs, µs", Scale::Linear, series.collect());
+        let panel = Panel::new("mean latency in 100 µs, µs", Scale::Linear, series.collect());
         figures.push(Figure::new(name, title, Shape::Dots, ("time, ms", times), vec![panel]));
     }
     let tables = vec![spread, managers, filters_otherwise(setting, &|scheme| experiment(0.7, scheme, true))?];

@@ -77,7 +77,7 @@ const GRID: RGBColor = RGBColor(0xe4, 0xe4, 0xe4);
 /// Of a group of bars, the rest of its place stays empty.
 const GROUP_WIDTH: f64 = 0.84;
 
-/// A line of the legend: its place in pixels, and what is there; nobody's number is what is said elsewhere.
+/// A part of the legend: its place in pixels, what is there, and how that is drawn; none is what somebody else says.
 struct Entry<'p> {
     at: (i32, i32),
     label: &'p str,
