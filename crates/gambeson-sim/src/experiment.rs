@@ -364,6 +364,10 @@ impl Experiment {
     }
 
     fn replay(&self, config: &ReplayConfig, fabric: &mut Fabric, watch: Watch<'_>) -> Result<Outcome, Error> {
+        if config.copies > COPIES_MAX {
+            let what = format!("replay.copies is {}; give at most {COPIES_MAX}", config.copies);
+            return Err(Error::config(what));
+        }
         let mut jobs = Vec::new();
         for path in &config.traces {
             let job = load(Path::new(path), config)?;
@@ -520,14 +524,21 @@ pub fn load(path: &Path, config: &ReplayConfig) -> Result<Arc<Job>, Error> {
     }))
 }
 
+/// The most copies of a trace, and the most intervals of the measured time: more are a slip of the pen.
+const COPIES_MAX: u32 = 4096;
+const INTERVALS_MAX: f64 = 1e6;
+
 impl Measure {
     fn validate(&self) -> Result<(), Error> {
         let longest = (Time::MAX / MS / 2) as f64;
         let positive = |us: f64| us > 0.0 && us < longest;
-        if (0.0..longest).contains(&self.warmup_us) && positive(self.for_us) && self.interval_us.is_none_or(positive) {
+        let cuts = |us: f64| positive(us) && self.for_us / us < INTERVALS_MAX && us * US as f64 >= 1.0;
+        if (0.0..longest).contains(&self.warmup_us) && positive(self.for_us) && self.interval_us.is_none_or(cuts) {
             return Ok(());
         }
-        Err(Error::config("measure.warmup_us is 0 or more, for_us and interval_us are more than 0"))
+        Err(Error::config(
+            "measure.warmup_us is 0 or more, for_us more than 0, and interval_us more than its millionth",
+        ))
     }
 
     fn window(&self) -> Window {
@@ -606,6 +617,10 @@ mod tests {
             ("routing = 'adaptive'\n[fabric]\nrate = 1\nadaptive_lanes = 0\n[[traffic]]\n", "x.toml:6: adaptive"),
             ("partitions = 9\n[[traffic]]\n", "x.toml:3: 9 partitions of 16 nodes"),
             ("[replay]\ncopies = 2\ntraces = []\n", "x.toml:5: replay.traces names no trace"),
+            ("[replay]\ncopies = 5000\ntraces = ['x']\n", "x.toml:4: replay.copies is 5000"),
+            ("[[traffic]]\nfrom_us = 1e30\n", "x.toml:4: traffic traffic: from_us"),
+            ("[[traffic]]\nload = 1e-300\n", "x.toml:4: traffic traffic: a load of"),
+            ("[fabric]\nweights = [4_194_305]\n[[traffic]]\n", "x.toml:4: fabric.weights needs a weight from 1 to"),
         ] {
             let sentence = error(&format!("{SMALL}{text}"));
             assert!(sentence.starts_with(said), "{said}: {sentence}");

@@ -66,6 +66,8 @@ pub enum Queueing {
     Fifo,
 }
 
+/// More is more than one class sends before it is the next one's turn in any run.
+const WEIGHT_MAX: u32 = 1_000_000;
 /// The most lanes InfiniBand has for data.
 pub(crate) const LANES_MAX: u8 = 15;
 
@@ -139,10 +141,11 @@ impl FabricConfig {
         if self.classes == 0 {
             return Err(Error::config("fabric.classes is 0; traffic needs at least one class"));
         }
-        if !self.weights.is_empty() && (self.weights.len() != usize::from(self.classes) || self.weights.contains(&0)) {
+        let legal = self.weights.iter().all(|weight| (1..=WEIGHT_MAX).contains(weight));
+        if !self.weights.is_empty() && (self.weights.len() != usize::from(self.classes) || !legal) {
             let classes = self.classes;
             return Err(Error::config(format!(
-                "fabric.weights needs a weight above 0 for each of the {classes} classes"
+                "fabric.weights needs a weight from 1 to {WEIGHT_MAX} for each of the {classes} classes"
             )));
         }
         Ok(())

@@ -31,7 +31,7 @@ pub struct Packet {
     /// Class of traffic.
     pub class: u8,
     /// Links it has crossed.
-    pub hops: u8,
+    pub hops: u32,
     /// The process on its node that sends it, and the one that gets it.
     pub owners: [u16; 2],
 }
@@ -61,7 +61,7 @@ pub(super) struct Header {
     pub(super) lane: u8,
     pub(super) out_lane: u8,
     pub(super) class: u8,
-    pub(super) hops: u8,
+    pub(super) hops: u32,
     /// Length of the acknowledgement that its receiver's adapter sends back; 0 for none.
     pub(super) acknowledgement: u16,
     /// Whether the traffic wants to hear when its last byte has left the adapter, or its acknowledgement is there.

@@ -10,6 +10,7 @@ use crate::traffic::{Arrivals, Pattern, Plan, SourceConfig, Synthetic, Window};
 #[derive(Default)]
 struct Once {
     latencies: Vec<(u32, Time)>,
+    hops: u32,
 }
 
 impl Traffic for Once {
@@ -17,6 +18,7 @@ impl Traffic for Once {
 
     fn arrived(&mut self, now: Time, packet: &Packet, _: &mut Fabric) {
         self.latencies.push((packet.token, now - packet.created));
+        self.hops = packet.hops;
     }
 
     fn left(&mut self, _: Time, _: u32, _: &mut Fabric) {}
@@ -57,6 +59,15 @@ fn latency_in_an_empty_network_is_the_closed_form_to_the_picosecond() {
             assert_eq!(once.latencies, [(0, config.zero_load(bytes.into(), switches))], "{topology}");
         }
     }
+}
+
+#[test]
+fn a_long_way_has_all_its_links() {
+    let mut fabric = fabric("kind = 'mesh'\ndims = [300, 1]", &FabricConfig::default(), Routing::Deterministic);
+    let mut once = Once::default();
+    fabric.send(0, &Send { from: 0, to: 299, bytes: 64, ..Send::default() });
+    fabric.run(&mut once, MS).unwrap();
+    assert_eq!(once.hops, 301);
 }
 
 /// A packet leaves no gap on a link: before a faster one it is held back by what the slower one still has of it.

@@ -137,6 +137,9 @@ impl CacheConfig {
                     .into(),
             );
         }
+        if capacity > ENTRIES_MAX {
+            return Err(format!("cache: {capacity} entries; give at most {ENTRIES_MAX}, which no job has keys for"));
+        }
         if self.ways > 0 && !capacity.is_multiple_of(self.ways) {
             return Err(format!(
                 "cache: {capacity} entries do not divide into sets of {}; choose ways that divide them, or 0 for fully \
@@ -334,7 +337,9 @@ impl SecurityConfig {
         duration("memory.access_ns", self.memory.access_ns)?;
         duration("memory.unwrap_ns", self.memory.unwrap_ns)?;
         duration("host.packet_ns", self.host.packet_ns)?;
-        duration("host.byte_ns", self.host.byte_ns)?;
+        if !(0.0..=1e6).contains(&self.host.byte_ns) {
+            return Err(format!("host.byte_ns is {}; give 0 to 1e6 nanoseconds", self.host.byte_ns));
+        }
         duration("bus.transaction_ns", self.bus.transaction_ns)?;
         duration("bus.driver_ns", self.bus.driver_ns)?;
         if !(1e-3..=1e6).contains(&self.bus.rate_gbps) {
@@ -343,6 +348,9 @@ impl SecurityConfig {
         Ok(())
     }
 }
+
+/// The most keys of a cache.
+const ENTRIES_MAX: u32 = 1 << 24;
 
 /// A second is longer than any part of an adapter takes.
 fn duration(name: &str, ns: f64) -> Result<(), String> {
@@ -367,6 +375,9 @@ mod tests {
         check("placement = 'coprocessor'\ncache.bytes = 16384\ncache.ways = 16\nprefetch.entries = 8", "");
         check("cache.entries = 0", "has no entry");
         check("cache.bytes = 8", "has no entry");
+        check("cache.entries = 4_294_967_295", "at most 16777216");
+        check("host.byte_ns = 1e9", "host.byte_ns is");
+        check("gcm.units = 4_294_967_295", "gcm.units is 4294967295");
         check("cache.ways = 2", "its size is missing");
         check("cache.entries = 4\ncache.bytes = 64", "not both");
         check("cache.bytes = 4\ncache.entry_bytes = 0", "entry_bytes is 0");

@@ -50,14 +50,14 @@ impl Gcm {
 
     pub(super) fn validate(&self) -> Result<(), String> {
         let cycles = [self.first_block, self.next_block, self.tag, self.interval];
-        if !(1e-3..=1e6).contains(&self.clock_mhz) {
-            return Err(format!("gcm.clock_mhz is {}; give a rate between 0.001 and 1e6 MHz", self.clock_mhz));
+        if !(1.0..=1e6).contains(&self.clock_mhz) {
+            return Err(format!("gcm.clock_mhz is {}; give a rate from 1 to 1e6 MHz", self.clock_mhz));
         }
         if !cycles.iter().all(|cycles| (0.0..=1e6).contains(cycles)) {
             return Err("gcm: a count of cycles is below 0 or above a million; give what the pipeline takes".into());
         }
-        if self.units == 0 {
-            return Err("gcm.units is 0, so nothing could be sealed; give 1 to 12 pipelines".into());
+        if !(1..=4096).contains(&self.units) {
+            return Err(format!("gcm.units is {}; give 1 to 4096 pipelines, the papers have 1 to 12", self.units));
         }
         if self.next_block > self.interval {
             return Err(format!(

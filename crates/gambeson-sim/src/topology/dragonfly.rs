@@ -28,7 +28,8 @@ impl Dragonfly {
         let switches = groups.checked_mul(routers.into());
         let radix = u64::from(hosts) + u64::from(routers) - 1 + u64::from(globals);
         let nodes = switches.and_then(|switches| switches.checked_mul(hosts.into()));
-        size("this dragonfly", nodes, switches.and_then(|switches| switches.checked_mul(radix + u64::from(hosts))))?;
+        let ports = switches.and_then(|switches| switches.checked_mul(radix + u64::from(hosts)));
+        size("this dragonfly", nodes, ports, radix)?;
         let switches = switches.expect("its size was checked") as u32;
         let ports = std::iter::repeat_n(radix as u32, switches as usize);
         let mut topology = Topology::unplugged(switches * hosts, ports, Shape::Dragonfly(shape.clone()));

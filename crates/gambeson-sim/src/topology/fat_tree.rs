@@ -26,7 +26,7 @@ impl FatTree {
         }
         let nodes = u64::from(arity).checked_pow(levels);
         let ports = nodes.and_then(|nodes| nodes.checked_mul(2 * u64::from(levels) + 1));
-        size("this fat tree", nodes, ports)?;
+        size("this fat tree", nodes, ports, 2 * u64::from(arity))?;
         let powers: Vec<u32> = (0..=levels).map(|power| arity.pow(power)).collect();
         let width = powers[levels as usize - 1];
         let tree = FatTree { arity, levels, width, powers };

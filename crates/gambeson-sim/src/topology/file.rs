@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 
-use super::{Shape, Topology, UNPLUGGED};
+use super::{RADIX_MAX, Shape, Topology, UNPLUGGED};
 use crate::error::Error;
 use crate::fabric::Rate;
 
@@ -112,6 +112,9 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
     }
     if radix.len() > SWITCHES_MAX {
         return Err(whole(format!("{} switches; tables of ways are kept for {SWITCHES_MAX} at most", radix.len())));
+    }
+    if let Some(&most) = radix.iter().max().filter(|&&most| u64::from(most) > RADIX_MAX) {
+        return Err(whole(format!("a switch has {most} ports; {RADIX_MAX} are the most, so use more switches")));
     }
     let empty = Listed { switches: 0, next: Vec::new(), comes_down: Vec::new() };
     let mut topology = Topology::unplugged(count, radix.iter().copied(), Shape::Listed(empty));

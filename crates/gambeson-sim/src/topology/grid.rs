@@ -29,7 +29,8 @@ impl Grid {
     }
 
     pub(super) fn hypercube(dimension: u32, hosts: u32) -> Result<Topology, Error> {
-        lay_out("this hypercube", &vec![2; dimension as usize], hosts, false)
+        // More than 64 are too many switches to count, whatever they are.
+        lay_out("this hypercube", &vec![2; dimension.min(u64::BITS) as usize], hosts, false)
     }
 
     /// The coordinates of a switch.
@@ -64,8 +65,8 @@ fn lay_out(what: &str, dims: &[u32], hosts: u32, wraps: bool) -> Result<Topology
     }
     let switches = dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim.into()));
     let nodes = switches.and_then(|switches| switches.checked_mul(hosts.into()));
-    let radix = hosts + 2 * dims.len() as u32;
-    size(what, nodes, switches.and_then(|switches| switches.checked_mul(u64::from(radix) + u64::from(hosts))))?;
+    let radix = u64::from(hosts) + 2 * dims.len() as u64;
+    size(what, nodes, switches.and_then(|switches| switches.checked_mul(radix + u64::from(hosts))), radix)?;
     let switches = switches.expect("its size was checked") as u32;
 
     let mut coordinates = Vec::with_capacity(switches as usize * dims.len());
@@ -78,7 +79,8 @@ fn lay_out(what: &str, dims: &[u32], hosts: u32, wraps: bool) -> Result<Topology
     }
     let grid = Grid { dims: dims.to_vec(), wraps, hosts, coordinates };
     let shape = Shape::Grid(grid.clone());
-    let mut topology = Topology::unplugged(switches * hosts, std::iter::repeat_n(radix, switches as usize), shape);
+    let mut topology =
+        Topology::unplugged(switches * hosts, std::iter::repeat_n(radix as u32, switches as usize), shape);
     for switch in 0..switches {
         let first = topology.first_port(switch);
         for host in 0..hosts {

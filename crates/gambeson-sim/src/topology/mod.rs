@@ -196,10 +196,16 @@ impl Topology {
 /// The most ports a network may have: their numbers must leave room for flags.
 const PORTS_MAX: u64 = 1 << 28;
 
-/// Refuses a network that is empty or too large.
-fn size(what: &str, nodes: Option<u64>, ports: Option<u64>) -> Result<(), Error> {
+/// The most ports of a switch: packets note in 16 bits which they leave by.
+const RADIX_MAX: u64 = u16::MAX as u64 - 1;
+
+/// Refuses a network that is empty or too large; `radix` is the ports of its largest switch.
+fn size(what: &str, nodes: Option<u64>, ports: Option<u64>, radix: u64) -> Result<(), Error> {
     match (nodes, ports) {
         (Some(0 | 1), _) => Err(Error::config(format!("{what} has fewer than two end nodes; enlarge it"))),
+        _ if radix > RADIX_MAX => Err(Error::config(format!(
+            "{what} has a switch of {radix} ports; {RADIX_MAX} are the most, so use more and smaller switches"
+        ))),
         (Some(_), Some(ports)) if ports <= PORTS_MAX => Ok(()),
         _ => Err(Error::config(format!("{what} has more than {PORTS_MAX} ports; make it smaller"))),
     }
@@ -261,6 +267,9 @@ mod tests {
             ("kind = 'mesh'\ndims = [0, 4]", "zero"),
             ("kind = 'torus'\ndims = [1]", "end nodes"),
             ("kind = 'hypercube'\ndimension = 40", "more than"),
+            ("kind = 'hypercube'\ndimension = 4_000_000_000", "more than"),
+            ("kind = 'mesh'\ndims = [4, 4]\nhosts = 4_294_967_295", "a switch of 4294967299 ports"),
+            ("kind = 'mesh'\ndims = [1, 2]\nhosts = 70_000", "a switch of 70004 ports"),
             ("kind = 'fat-tree'\narity = 0\nlevels = 3", "arity"),
             ("kind = 'dragonfly'\nrouters = 0\nhosts = 2\nglobals = 2", "zero"),
             ("kind = 'file'\npath = '/nowhere'", "/nowhere"),

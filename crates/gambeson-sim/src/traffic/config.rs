@@ -63,7 +63,7 @@ impl Default for SourceConfig {
 }
 
 /// The longest packet on a link, with room for the longest tag.
-const LONGEST: u32 = 65_519;
+pub(super) const LONGEST: u32 = 65_519;
 
 /// When packets come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -107,9 +107,9 @@ impl SourceConfig {
 
     pub(super) fn validate(&self, nodes: u32, classes: u8) -> Result<(), Error> {
         let name = &self.name;
-        if !(self.load > 0.0 && self.load <= 1.0) {
+        if !(1e-6..=1.0).contains(&self.load) {
             let load = self.load;
-            return Err(Error::config(format!("traffic {name}: a load of {load}; give a share above 0 and up to 1")));
+            return Err(Error::config(format!("traffic {name}: a load of {load}; give a share from 1e-6 to 1")));
         }
         self.transport.validate().map_err(|what| Error::config(format!("traffic {name}: {what}")))?;
         let (bytes, headers) = (self.wire(), self.transport.headers(true));
@@ -125,8 +125,8 @@ impl SourceConfig {
                 "traffic {name}: class {class} of {classes} classes, which count from 0; raise fabric.classes"
             )));
         }
-        if !(self.from_us >= 0.0 && self.until_us.is_none_or(|us| us >= self.from_us)) {
-            return Err(Error::config(format!("traffic {name}: from_us is 0 or more, and until_us not before it")));
+        if !((0.0..1e9).contains(&self.from_us) && self.until_us.is_none_or(|us| us >= self.from_us)) {
+            return Err(Error::config(format!("traffic {name}: from_us is from 0 to 1e9, and until_us not before it")));
         }
         if self.forged_keys > 0x7fff {
             return Err(Error::config(format!("traffic {name}: {} forged keys; there are 32767", self.forged_keys)));

@@ -114,8 +114,8 @@ impl Synthetic {
     /// A sentence, when a source makes no sense on this fabric.
     pub fn new(plan: &Plan<'_>, fabric: &mut Fabric) -> Result<Self, Error> {
         let nodes = fabric.topology().nodes;
-        if plan.partitions == 0 || plan.partitions > nodes / 2 {
-            let most = nodes / 2;
+        let most = (nodes / 2).min(FORGED.into());
+        if plan.partitions == 0 || plan.partitions > most {
             let what = format!(
                 "{} partitions of {nodes} nodes; with 1 to {most} everybody has somebody to talk to",
                 plan.partitions
@@ -281,7 +281,7 @@ impl Traffic for Synthetic {
             attacker.act(now, ATTACK, self.configs[0].class, fabric);
             let wire = self.configs[0].wire();
             let spacing = fabric.serialisation(attacker.config.node, wire) as f64 / attacker.config.load;
-            return fabric.wake(now + (spacing as Time).max(1), ATTACK);
+            return fabric.wake(now.saturating_add((spacing as Time).max(1)), ATTACK);
         }
         let Source { node, flow, until, .. } = self.sources[token as usize];
         if now >= until {
@@ -318,7 +318,7 @@ impl Traffic for Synthetic {
             Arrivals::Poisson => -libm::log(1.0 - self.sources[token as usize].random.random::<f64>()) * spacing,
         };
         fabric.send(now, &send);
-        fabric.wake(now + (next as Time).max(1), token);
+        fabric.wake(now.saturating_add((next as Time).max(1)), token);
     }
 
     fn arrived(&mut self, now: Time, packet: &Packet, fabric: &mut Fabric) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Window;
+use super::config::LONGEST;
 use crate::error::Error;
 use crate::fabric::{Fabric, Packet, Send, Traffic};
 use crate::process::{Action, Cluster, Config, Message, Placement, Process};
@@ -67,6 +68,12 @@ impl PacketConfig {
             let bytes = self.packet_bytes;
             return Err(Error::config(format!(
                 "packets of {bytes} bytes have no room beside their headers; set packets.packet_bytes to {least} or more"
+            )));
+        }
+        if self.longest() > LONGEST {
+            let bytes = self.longest();
+            return Err(Error::config(format!(
+                "packets of {bytes} bytes with their headers; the most is {LONGEST}, so lower packets.data or packet_bytes"
             )));
         }
         if !(0.0..=1e9).contains(&self.local_ns) || !(0.0..=1e3).contains(&self.local_byte_ns) {

@@ -17,6 +17,8 @@ use crate::Error;
 use crate::time::Time;
 use crate::trace::{Call, Job};
 
+/// The most processors of a cluster.
+const CPUS_MAX: u32 = 1 << 24;
 const FOREVER: Time = Time::MAX;
 /// Tokens: what ran out, its number, and how often it was set.
 const CPU: u64 = 0;
@@ -165,7 +167,13 @@ impl Cluster {
             matches: Vec::new(),
             seed,
         };
-        cluster.cpus.resize_with((placement.nodes * config.cpus) as usize, Cpu::default);
+        let (nodes, each) = (placement.nodes, config.cpus);
+        let cpus = nodes.checked_mul(each).filter(|&cpus| cpus <= CPUS_MAX).ok_or_else(|| {
+            Error::config(format!(
+                "{nodes} nodes with {each} cpus each; lower cpus, so that there are {CPUS_MAX} at most"
+            ))
+        })?;
+        cluster.cpus.resize_with(cpus as usize, Cpu::default);
         if placement.jobs.len() != jobs.len() {
             let (placed, jobs) = (placement.jobs.len(), jobs.len());
             return Err(Error::config(format!("the placement is for {placed} jobs, but there are {jobs}")));

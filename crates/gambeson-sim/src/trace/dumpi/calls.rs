@@ -194,7 +194,8 @@ impl Decoder<'_> {
         }
         if let Some([last_cpu, last_wall]) = self.last {
             let since = |times: Option<[Time; 2]>, last: Option<Time>| Some(times?[0].saturating_sub(last?));
-            self.gap += since(cpu, last_cpu).or(since(wall, last_wall)).unwrap_or(0);
+            let gap = since(cpu, last_cpu).or(since(wall, last_wall)).unwrap_or(0);
+            self.gap = self.gap.saturating_add(gap);
         }
         self.last = Some([cpu.map(|times| times[1]), wall.map(|times| times[1])]);
         self.arguments(function)?;
