@@ -35,6 +35,13 @@ python: ## the Python package: target/wheels/gambeson-*.whl
 install: build ## install below PREFIX (default /usr/local; DESTDIR is honoured)
 	@tools/install.sh "$(RELEASE)" "$(DESTDIR)$(PREFIX)"
 
+PYTHON ?= python3
+.PHONY: install-python
+install-python: python ## the Python package into PYTHON (default: python3, a virtual environment's where one is active)
+	@# The version says nothing of what changed since it was installed last.
+	$(PYTHON) -m pip install --disable-pip-version-check --force-reinstall --no-deps \
+	  "$$(ls -t $(TARGET)/wheels/gambeson-*.whl | head -1)"
+
 .PHONY: demo
 demo: ## a real program on real input, plain and sealed, with a capture running: build/demo/demo.png
 	@tools/bootstrap.sh demo

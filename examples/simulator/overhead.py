@@ -1,6 +1,6 @@
 """What does sealing cost, over load and for several sizes of the session-key cache? A sweep, a table and a picture.
 
-    make python && python -m pip install target/wheels/gambeson-*.whl polars matplotlib
+    make install-python && python -m pip install polars matplotlib
     python examples/simulator/overhead.py overhead.png
 
 An interrupted sweep goes on where it was when a folder is given: overhead.py overhead.png FOLDER
