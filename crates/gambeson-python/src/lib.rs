@@ -26,7 +26,7 @@ use watch::watched;
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    module.add("VERSION", gambeson_study::VERSION)?;
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add("ExperimentError", py.get_type::<ExperimentError>())?;
     module.add("TraceError", py.get_type::<TraceError>())?;
     module.add("StuckError", py.get_type::<StuckError>())?;

@@ -25,3 +25,6 @@ pub mod traffic;
 pub mod transport;
 
 pub use error::Error;
+
+/// The version with a digest of the simulator's sources behind it: results of another are not taken for this one's.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("GAMBESON_SIM_SOURCES"));

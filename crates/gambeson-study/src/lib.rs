@@ -12,8 +12,7 @@ pub mod sweep;
 
 pub use error::Error;
 
-/// Results of another version are not taken for this one's.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub use gambeson_sim::VERSION;
 
 /// Writes a file beside its name and then under it, so that nobody ever finds half of it.
 ///

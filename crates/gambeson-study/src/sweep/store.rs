@@ -1,7 +1,7 @@
 //! What a sweep's directory holds: `results.jsonl`, a line for each run that came to its end.
 //!
 //! A run is found again by all it was made from: the complete experiment with its seed, the content of the files it names
-//! (traces, a topology), and the version of the simulator.
+//! (traces, a topology), and the version of the simulator with a digest of its sources.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};

@@ -15,7 +15,7 @@ use crate::failure::{Failure, Status};
 
 /// Simulates fabrics whose adapters seal what they send
 #[derive(Args)]
-#[command(after_long_help = TOUR)]
+#[command(after_long_help = TOUR, version = gambeson_sim::VERSION)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     what: What,

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
 use gambeson_sim::reproduce::{Held, Progress, Section, Setting, Verdict, page, reproduce};
-use gambeson_study::{figures, lines};
+use gambeson_study::{VERSION, figures, lines};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
@@ -72,8 +72,6 @@ struct Line {
     key: String,
     value: String,
 }
-
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 impl Results {
     fn open(path: &Path) -> Result<Self, Failure> {

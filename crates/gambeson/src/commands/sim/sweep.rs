@@ -47,7 +47,7 @@ A value is TOML, or else a string: topology={kind='mesh',dims=[4,4]},{kind='toru
 DIR then has report.html (all of it on one page), results.csv and results.parquet (a row for each
 run and flow, with its whole experiment), a picture of each quantity as SVG and PNG, and
 results.jsonl, from which an interrupted sweep goes on. A run counts as done when its complete
-experiment, the content of the files it names and the version are the same.";
+experiment, the content of the files it names and the simulator's sources are the same.";
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let template = Template::read(&arguments.experiment, &arguments.set).map_err(failure)?;
