@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 use super::packet::Send;
-use crate::security::{Authenticator, ForgingConfig, KeyLevel, ReplayGuard, SecurityConfig};
+use crate::security::{Authenticator, KeyLevel, ReplayGuard, SecurityConfig};
 use crate::time::Time;
 use crate::transport::{Operation, Service};
 
@@ -60,6 +60,22 @@ pub enum Refusal {
     RKey,
 }
 
+impl Refusal {
+    /// What was wrong with the packet, in a word or two.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Refusal::PKey => "P_Key",
+            Refusal::QueuePair => "queue pair",
+            Refusal::QKey => "Q_Key",
+            Refusal::Plain => "no tag",
+            Refusal::Tag => "wrong tag",
+            Refusal::Replayed => "sent before or stale",
+            Refusal::RKey => "R_Key",
+        }
+    }
+}
+
 /// How many packets were refused, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Refusals {
@@ -93,10 +109,24 @@ impl Refusals {
         } += 1;
     }
 
+    /// Each reason with its count.
+    #[must_use]
+    pub fn each(&self) -> [(Refusal, u64); 7] {
+        [
+            (Refusal::PKey, self.p_key),
+            (Refusal::QueuePair, self.queue_pair),
+            (Refusal::QKey, self.q_key),
+            (Refusal::Plain, self.plain),
+            (Refusal::Tag, self.tag),
+            (Refusal::Replayed, self.replayed),
+            (Refusal::RKey, self.r_key),
+        ]
+    }
+
     /// All of them.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.p_key + self.queue_pair + self.q_key + self.plain + self.tag + self.replayed + self.r_key
+        self.each().iter().map(|(_, count)| count).sum()
     }
 }
 
@@ -131,11 +161,10 @@ struct QueuePair {
 
 impl Adapters {
     pub(super) fn new(security: &SecurityConfig, nodes: u32, partitions: u32, seed: u64) -> Self {
-        let forging = ForgingConfig { tag_bits: (security.tag_bytes * 8).min(u64::BITS), ..ForgingConfig::default() };
         let receiver = || Receiver {
             queue_pairs: HashMap::new(),
             replay: ReplayGuard::new(&security.replay),
-            tags: Authenticator::new(&forging),
+            tags: Authenticator::new((security.tag_bytes * 8).min(u64::BITS), security.alert),
         };
         Self {
             level: security.level,
@@ -239,7 +268,7 @@ impl Adapters {
         Ok(())
     }
 
-    /// Alerts for failures in a row.
+    /// Alerts for wrong tags.
     pub(super) fn alerts(&self) -> u64 {
         self.receivers.iter().map(|receiver| receiver.tags.stats().alerts).sum()
     }

@@ -72,7 +72,8 @@ impl Returning {
         self.count += 1;
     }
 
-    /// Has what has arrived counted, by lane and bytes. When that is done makes no difference, as long as it is before too little is found.
+    /// Has what has arrived counted, by lane and bytes. When that is done makes no difference, as long as it is before too
+    /// little is found.
     #[inline]
     pub(super) fn collect(&mut self, now: Time, mut count: impl FnMut(u8, u16)) {
         let mut kept = 0;

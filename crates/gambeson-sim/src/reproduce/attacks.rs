@@ -113,19 +113,9 @@ fn readable(attack: &AttackOutcome) -> f64 {
     100.0 * attack.readable as f64 / attack.overheard.max(1) as f64
 }
 
-/// The check that stopped most.
+/// What was wrong with most.
 fn stopped_by(attack: &AttackOutcome) -> &'static str {
-    let refused = &attack.refused;
-    let checks = [
-        (refused.p_key, "P_Key"),
-        (refused.queue_pair, "queue pair"),
-        (refused.q_key, "Q_Key"),
-        (refused.plain, "no tag"),
-        (refused.tag, "tag"),
-        (refused.replayed, "sent before"),
-        (refused.r_key, "R_Key"),
-    ];
-    checks.into_iter().max_by_key(|&(count, _)| count).map_or("", |(_, check)| check)
+    attack.refused.each().into_iter().max_by_key(|&(_, count)| count).map_or("", |(refusal, _)| refusal.name())
 }
 
 /// Honest packets that were refused, in per cent of those that should have been taken.
@@ -187,6 +177,7 @@ pub(super) fn attacks(setting: &Setting<'_>) -> Result<Outcome, Error> {
     let (tables, more) = sent_again(setting)?;
     findings.extend(more);
     findings.push(downgrade(setting)?);
+    findings.push(alerts(setting)?);
     Ok(Outcome { findings, tables: [vec![table], tables].concat(), ..Outcome::default() })
 }
 
@@ -391,5 +382,34 @@ fn downgrade(setting: &Setting<'_>) -> Result<Finding, Error> {
         shares[0] < 1.0,
         "the forger chooses the field: a receiver that goes by it is open to all. The table's receivers demand a tag \
          wherever they have a key (security.accept_plain = false)",
+    ))
+}
+
+/// A forger who names an honest sender is hidden by that one's genuine packets.
+fn alerts(setting: &Setting<'_>) -> Result<Finding, Error> {
+    const AMONG: u32 = 256;
+    let runs = [(false, 0), (true, 0), (true, AMONG)].map(|(spoofed, among)| {
+        let replay = ReplayConfig { defence: ReplayDefence::SequenceWindow, ..ReplayConfig::default() };
+        let row = Row { spoofed, ..ROWS[4] };
+        let mut experiment = experiment(&row, PLACES[0].1, KeyLevel::QueuePair, replay);
+        experiment.security.alert.among = among;
+        experiment
+    });
+    let outcomes = setting.each(&runs, Experiment::run)?;
+    let seen: Vec<AttackOutcome> = outcomes.iter().map(attack).collect();
+    let counted = |attack: &AttackOutcome| format!("{} alerts for {} wrong tags", attack.alerts, attack.refused.tag);
+    Ok(Finding::new(
+        "6.1",
+        "forging is noticed by consecutive failures",
+        format!(
+            "{} under the forger's own address, {} under the honest sender's; {} where 16 failures among {AMONG} packets \
+             count",
+            counted(&seen[0]),
+            counted(&seen[1]),
+            counted(&seen[2])
+        ),
+        seen[1].alerts > 0,
+        "genuine packets of the sender that the forger names come in between and begin the count anew, so that no row of 16 \
+         comes about. Counted among so many packets (security.alert.among) it does not hide",
     ))
 }

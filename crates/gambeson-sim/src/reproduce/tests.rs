@@ -128,7 +128,7 @@ fn keys_decide_what_an_attacker_can_do() {
             }
         }
     };
-    let (taken, tag) = ("all taken", "0 %: tag");
+    let (taken, tag) = ("all taken", "0 %: wrong tag");
     for key in ["II: captured P_Key", "II: captured R_Key", "III: P_Key, false sender", "III: R_Key, false sender"] {
         check(key, "same partition", [taken, taken, tag]);
         check(key, "another", [taken, tag, tag]);
@@ -145,7 +145,11 @@ fn keys_decide_what_an_attacker_can_do() {
     check("IV: flood, SIF", "another", ["latency x 1.0"; 3]);
     let differ: Vec<&str> =
         sections[0].findings.iter().filter(|f| f.verdict == Verdict::Differs).map(|f| &*f.figure).collect();
-    assert_eq!(differ, ["5.1.2", "6.2", "5.2"], "datagrams' keys, time stamps of a second, the field in the BTH");
+    assert_eq!(
+        differ,
+        ["5.1.2", "6.2", "5.2", "6.1"],
+        "datagrams' keys, time stamps of a second, the field in the BTH, alerts"
+    );
     let again = &sections[0].tables[1].rows;
     let share = |row: usize, column: usize| again[row][column].trim_end_matches(" %").parse::<f64>().unwrap();
     // By the defence, at once and later: none, stamps of 1 s, of 0.1 ms, a window.

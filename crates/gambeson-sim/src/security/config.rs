@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::forging::AlertConfig;
 use super::gcm::Gcm;
 use super::replay::ReplayConfig;
 use crate::transport::ICRC;
@@ -31,6 +32,8 @@ pub struct SecurityConfig {
     /// Whether an adapter takes a packet under a plain ICRC although it has a key for it, as the field for the
     /// authentication algorithm in the BTH would have it.
     pub accept_plain: bool,
+    /// When wrong tags raise an alert.
+    pub alert: AlertConfig,
     /// What it does against packets that were sent before.
     pub replay: ReplayConfig,
 }
@@ -48,6 +51,7 @@ impl Default for SecurityConfig {
             bus: BusConfig::default(),
             tag_bytes: ICRC,
             accept_plain: false,
+            alert: AlertConfig::default(),
             replay: ReplayConfig::default(),
         }
     }
@@ -307,6 +311,7 @@ impl SecurityConfig {
     pub fn validate(&self) -> Result<(), String> {
         self.gcm.validate()?;
         self.replay.validate()?;
+        self.alert.validate()?;
         if !(ICRC..=16).contains(&self.tag_bytes) || !self.tag_bytes.is_multiple_of(4) {
             return Err(format!("tag_bytes is {}; give 4, 8, 12 or 16", self.tag_bytes));
         }

@@ -7,34 +7,38 @@ use std::ops::AddAssign;
 use rand::RngCore;
 use serde::{Deserialize, Serialize};
 
-/// A receiver's tags and its alert.
+/// When wrong tags raise an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ForgingConfig {
-    /// Bits of a tag: 32 in the place of the ICRC.
-    pub tag_bits: u32,
-    /// Failures in a row, of one stream, that raise an alert. Unstated in the paper.
-    pub alert_after: u32,
+pub struct AlertConfig {
+    /// Failures of one stream that raise it. Unstated in the paper.
+    pub failures: u32,
+    /// Among how many packets of the stream, from the first failure on, they are counted. 0: in a row, as in the paper,
+    /// where a genuine packet in between begins the count anew.
+    pub among: u32,
 }
 
-impl ForgingConfig {
+impl AlertConfig {
     /// What is wrong with it, as a sentence with the remedy.
     pub fn validate(&self) -> Result<(), String> {
-        if !(1..=64).contains(&self.tag_bits) {
-            return Err(format!("forging.tag_bits is {}; give 1 to 64, the paper has 32", self.tag_bits));
-        }
-        if self.alert_after == 0 {
+        if self.failures == 0 {
             return Err(
-                "forging.alert_after is 0, so that there would be an alert without a failure; give at least 1".into()
+                "alert.failures is 0, so that there would be an alert without a failure; give at least 1".into()
             );
+        }
+        if self.among > 0 && self.among < self.failures {
+            return Err(format!(
+                "alert.failures is {}, which {} packets cannot be; raise alert.among, or give 0 for failures in a row",
+                self.failures, self.among
+            ));
         }
         Ok(())
     }
 }
 
-impl Default for ForgingConfig {
+impl Default for AlertConfig {
     fn default() -> Self {
-        ForgingConfig { tag_bits: 32, alert_after: 16 }
+        AlertConfig { failures: 16, among: 0 }
     }
 }
 
@@ -47,7 +51,7 @@ pub enum Authenticity {
     Forged,
     /// Wrong.
     Rejected,
-    /// Wrong, and one too many in a row.
+    /// Wrong, and one too many.
     Alert,
 }
 
@@ -81,51 +85,56 @@ impl AddAssign for ForgingStats {
     }
 }
 
-/// Checks the tags of all streams of a receiver.
-///
-/// Failures count in a row: genuine packets in between hide them, as with the paper's rule, so a stream should be what
-/// one sender address brings, not all that arrives.
+/// Checks the tags of all streams of a receiver: of what one sender address brings, as genuine packets of others would
+/// hide failures even more.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
     tag_bits: u32,
-    alert_after: u32,
-    failures: HashMap<u64, u32>,
+    alert: AlertConfig,
+    failing: HashMap<u64, Failing>,
     stats: ForgingStats,
 }
 
+/// A stream since its first failure that counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failing {
+    packets: u32,
+    failures: u32,
+}
+
 impl Authenticator {
-    /// A receiver that has seen no failure, of a legal configuration.
+    /// A receiver that has seen no failure, with tags of 1 to 64 bits (32 in the place of the ICRC) and a legal
+    /// configuration.
     #[must_use]
-    pub fn new(config: &ForgingConfig) -> Self {
-        Authenticator {
-            tag_bits: config.tag_bits,
-            alert_after: config.alert_after,
-            failures: HashMap::new(),
-            stats: ForgingStats::default(),
-        }
+    pub fn new(tag_bits: u32, alert: AlertConfig) -> Self {
+        Authenticator { tag_bits, alert, failing: HashMap::new(), stats: ForgingStats::default() }
     }
 
     /// Checks a packet; `genuine` says whether its tag was made with the key.
     pub fn check(&mut self, stream: u64, genuine: bool, random: &mut impl RngCore) -> Authenticity {
         let by_chance = !genuine && random.next_u64() >> (u64::BITS - self.tag_bits) == 0;
+        let AlertConfig { failures, among } = self.alert;
         if genuine || by_chance {
-            // A stream that never failed has no entry to reset.
-            if let Some(failures) = self.failures.get_mut(&stream) {
-                *failures = 0;
+            if let Some(failing) = self.failing.get_mut(&stream) {
+                failing.packets += 1;
+                if failing.packets >= among {
+                    self.failing.remove(&stream);
+                }
             }
             self.stats.genuine += u64::from(genuine);
             self.stats.forged += u64::from(by_chance);
             return if genuine { Authenticity::Genuine } else { Authenticity::Forged };
         }
         self.stats.rejected += 1;
-        let failures = self.failures.entry(stream).or_insert(0);
-        *failures += 1;
-        if *failures < self.alert_after {
-            return Authenticity::Rejected;
+        let failing = self.failing.entry(stream).or_default();
+        failing.packets += 1;
+        failing.failures += 1;
+        let alert = failing.failures >= failures;
+        if alert || among > 0 && failing.packets >= among {
+            self.failing.remove(&stream);
         }
-        *failures = 0;
-        self.stats.alerts += 1;
-        Authenticity::Alert
+        self.stats.alerts += u64::from(alert);
+        if alert { Authenticity::Alert } else { Authenticity::Rejected }
     }
 
     /// What the receiver saw so far.
@@ -144,7 +153,7 @@ mod tests {
     #[test]
     fn failures_in_a_row_raise_an_alert() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut receiver = Authenticator::new(&ForgingConfig { alert_after: 3, ..ForgingConfig::default() });
+        let mut receiver = Authenticator::new(32, AlertConfig { failures: 3, among: 0 });
         let mut check = |stream, genuine, expected| {
             let found = receiver.check(stream, genuine, &mut random);
             assert_eq!(found, expected);
@@ -173,7 +182,7 @@ mod tests {
     fn a_short_tag_is_forged_as_often_as_it_says() {
         for bits in [1, 4, 8] {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(u64::from(bits));
-            let mut receiver = Authenticator::new(&ForgingConfig { tag_bits: bits, ..ForgingConfig::default() });
+            let mut receiver = Authenticator::new(bits, AlertConfig::default());
             let tries = 1_000_000;
             for _ in 0..tries {
                 receiver.check(1, false, &mut random);
@@ -184,15 +193,30 @@ mod tests {
         }
     }
 
+    /// A forger that names an honest sender, whose genuine packets come in between.
+    #[test]
+    fn genuine_packets_hide_failures_in_a_row_and_not_those_among_many() {
+        let alerts = |among, genuine: usize| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+            let mut receiver = Authenticator::new(32, AlertConfig { failures: 4, among });
+            for number in 0..120 {
+                receiver.check(1, number % (genuine + 1) != 0, &mut random);
+            }
+            receiver.stats().alerts
+        };
+        assert_eq!((alerts(0, 0), alerts(0, 1)), (30, 0));
+        // Every other packet is wrong: the fourth is the seventh of them. Every fifth is: in twelve there are three.
+        assert_eq!((alerts(12, 1), alerts(12, 4), alerts(16, 4)), (15, 0, 6));
+    }
+
     #[test]
     fn configuration_errors_are_sentences() {
-        let check = |tag_bits, alert_after, complaint: &str| {
-            let sentence = ForgingConfig { tag_bits, alert_after }.validate().expect_err("not legal");
+        let check = |failures, among, complaint: &str| {
+            let sentence = AlertConfig { failures, among }.validate().expect_err("not legal");
             assert!(sentence.contains(complaint), "{sentence}");
         };
-        assert_eq!(ForgingConfig::default().validate(), Ok(()));
-        check(0, 1, "tag_bits is 0");
-        check(65, 1, "tag_bits is 65");
-        check(32, 0, "alert_after is 0");
+        assert_eq!(AlertConfig::default().validate(), Ok(()));
+        check(0, 0, "alert.failures is 0");
+        check(16, 15, "15 packets cannot be");
     }
 }

@@ -25,7 +25,7 @@ pub use config::{
     BufferReplacement, BusConfig, CacheConfig, HostConfig, KeyLevel, ListOrder, MemoryConfig, Placement,
     PrefetchConfig, SecurityConfig,
 };
-pub use forging::{Authenticator, Authenticity, ForgingConfig, ForgingStats};
+pub use forging::{AlertConfig, Authenticator, Authenticity, ForgingStats};
 pub use gcm::Gcm;
 pub use key_cache::{Evicted, KeyCache};
 pub use replay::{ReplayConfig, ReplayDefence, ReplayGuard};

@@ -117,6 +117,12 @@ fn text(outcome: &Outcome) -> String {
     if let Some(attack) = &outcome.attack {
         let _ =
             writeln!(text, "attacker heard  {} packets of others, could read {}", attack.overheard, attack.readable);
+        if attack.overheard == 0 {
+            let _ = writeln!(
+                text,
+                "  none came through the switch that it listens at; attack.tap = N names another, a switch on their way"
+            );
+        }
         let _ = writeln!(text, "attacker sent   {} packets, of which {} were taken", attack.sent, attack.taken);
         if attack.refused.sum() > 0 {
             let _ = writeln!(text, "  refused       {}; {} alerts", refusals(&attack.refused), attack.alerts);
@@ -133,16 +139,7 @@ fn text(outcome: &Outcome) -> String {
 
 /// How many packets adapters did not take, by what was wrong with them.
 fn refusals(refused: &Refusals) -> String {
-    let reasons = [
-        (refused.p_key, "P_Key"),
-        (refused.queue_pair, "queue pair"),
-        (refused.q_key, "Q_Key"),
-        (refused.plain, "missing tag"),
-        (refused.tag, "wrong tag"),
-        (refused.replayed, "sent before or stale"),
-        (refused.r_key, "R_Key"),
-    ];
-    let named: Vec<String> =
-        reasons.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+    let met = refused.each().into_iter().filter(|(_, count)| *count > 0);
+    let named: Vec<String> = met.map(|(refusal, count)| format!("{count} {}", refusal.name())).collect();
     named.join(", ")
 }
