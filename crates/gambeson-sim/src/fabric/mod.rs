@@ -1,15 +1,17 @@
 //! Packets through links, switches and adapters: virtual cut-through with credits, lanes and arbitration.
 //!
 //! A packet's head crosses a link and a switch in `wire_ns + switch_ns` when nothing is in its way; its body follows at
-//! the rate of the link; a faster link takes it so late that the slower one before it is not outrun. It leaves for the next
-//! buffer only when that has room for all of it, which the credit of the lane tells. Which of the waiting packets goes first: class 0 if it has priority, else the classes by their weights,
-//! and within a lane the one that came first.
+//! the rate of the link; a faster link takes it so late that the slower one before it is not outrun. It leaves for the
+//! next buffer only when that has room for all of it, which the credit of the lane tells. Which of the waiting packets
+//! goes first: class 0 if it has priority, else the classes by their weights, and within a lane the one that came first.
 //!
 //! Two things are not events of their own, which halves the number of events: an output that nobody waits for becomes
 //! free unobserved, and credit is counted when somebody needs it.
 
 mod adapter;
+mod arrival;
 mod config;
+mod departure;
 mod packet;
 mod port;
 mod rate;
@@ -21,14 +23,14 @@ pub use rate::{GENERATIONS, Named, Rate};
 
 use adapter::Adapters;
 use packet::{Header, NONE, Packets};
-use port::{Input, Lane, NEVER, Port, Returning, lane};
+use port::{Input, Lane, NEVER, Port, Returning};
 
 use crate::engine::Wheel;
 use crate::error::Error;
 use crate::filter::{FilterConfig, FilterStats, PortFilter};
 use crate::marking::Marker;
 use crate::memory;
-use crate::routing::{self, Hop, Routing};
+use crate::routing::{self, Routing};
 use crate::security::{KeyLevel, Pass, SecurityConfig, StackDistances, Unit, UnitStats};
 use crate::time::{self, Time};
 use crate::topology::{Topology, UNPLUGGED};
@@ -106,7 +108,7 @@ pub struct Fabric {
     packets: Packets,
     ports: Vec<Port>,
     returning: Vec<Returning>,
-    /// By port and lane, those behind the first; see [`lane`].
+    /// By port and lane, those behind the first; see [`port::lane`].
     lanes: Vec<Lane>,
     /// Inputs by port and lane; empty with a queue for each output.
     inputs: Vec<Input>,
@@ -299,7 +301,7 @@ impl Fabric {
         sum
     }
 
-    /// Alerts of adapters that got wrong tags in a row.
+    /// Alerts of adapters that got wrong tags.
     #[must_use]
     pub fn alerts(&self) -> u64 {
         self.adapters.as_ref().map_or(0, |adapters| adapters.alerts())
@@ -492,384 +494,12 @@ impl Fabric {
         }
         std::hint::black_box(seen);
     }
-
-    /// A packet joins the queue of its adapter.
-    fn enter(&mut self, now: Time, packet: u32) {
-        let class = self.packets[packet].class;
-        let entry = &mut self.packets[packet];
-        entry.out_lane = class * self.lanes_a_class;
-        self.join(now, packet);
-    }
-
-    fn arrive(&mut self, now: Time, packet: u32, traffic: &mut impl Traffic) {
-        let Header { port, to, sender, lane, bytes, p_key, acknowledges, .. } = self.packets[packet];
-        if self.topology.is_adapter(port) {
-            self.give_back(now, sender, lane, bytes, now + self.wire);
-            if let Some(adapters) = &self.adapters
-                && !acknowledges
-                && let Err(refusal) = adapters.identify(to, packet)
-            {
-                return self.refuse(now, packet, refusal, traffic);
-            }
-            match self.units.get_mut(to as usize) {
-                None => self.deliver(now, packet, traffic),
-                Some(unit) => {
-                    let entry = self.packets.whole(packet);
-                    let running = traffic.is_running(&entry);
-                    let pass =
-                        Pass { key: entry.key, bytes: entry.bytes.into(), owner: entry.owners[1].into(), running };
-                    let at = unit.pass(now, pass);
-                    self.events.push(at, Event::Deliver(packet));
-                }
-            }
-            return;
-        }
-        if self.byte_fs.len() > 1 {
-            self.head_came(now, packet);
-        }
-        if let Some(adapters) = &self.adapters
-            && adapters.tap == Some(self.topology.switch[port as usize])
-            && !acknowledges
-        {
-            traffic.overheard(now, &self.packets.whole(packet), adapters.headers(packet));
-        }
-        if let Some(Some(filter)) = self.filters.get_mut(port as usize) {
-            let verdict = filter.check(now, p_key, traffic.is_valid(&self.packets.whole(packet)));
-            if !verdict.passes {
-                self.counts.dropped += 1;
-                self.packets.take(packet);
-                // The buffer is free when the tail has come in.
-                let rest = if self.config.store_and_forward { 0 } else { self.serialisation(port, bytes.into()) };
-                let gone = now + rest;
-                self.give_back(now, sender, lane, bytes, gone + self.wire);
-                return;
-            }
-            if verdict.delay > 0 {
-                self.events.push(now + verdict.delay, Event::Route(packet));
-                return;
-            }
-        }
-        self.route(now, packet);
-    }
-
-    fn head_came(&mut self, now: Time, packet: u32) {
-        let place = packet as usize;
-        if self.heads.len() <= place {
-            self.heads.resize(place + 1, 0);
-        }
-        self.heads[place] = now;
-    }
-
-    fn deliver(&mut self, now: Time, packet: u32, traffic: &mut impl Traffic) {
-        let Header { to, token, last, acknowledges, acknowledgement, .. } = self.packets[packet];
-        if acknowledges {
-            self.counts.acknowledged += 1;
-            self.packets.take(packet);
-            if last {
-                traffic.left(now, token, self);
-            }
-            return;
-        }
-        if let Some(adapters) = &mut self.adapters
-            && let Err(refusal) = adapters.open(now, to, packet)
-        {
-            return self.refuse(now, packet, refusal, traffic);
-        }
-        self.counts.arrived += 1;
-        let packet = self.packets.take(packet);
-        // Who claims to be the receiver gets no answer.
-        if acknowledgement > 0 && packet.claimed != to {
-            let answer = self.packets.acknowledge(now, &packet, acknowledgement, last);
-            self.seal(now, answer, to, packet.key, packet.owners[1]);
-        }
-        traffic.arrived(now, &packet, self);
-    }
-
-    /// The receiving adapter drops a packet.
-    fn refuse(&mut self, now: Time, packet: u32, refusal: Refusal, traffic: &mut impl Traffic) {
-        self.counts.refused += 1;
-        let packet = self.packets.take(packet);
-        traffic.refused(now, &packet, refusal, self);
-    }
-
-    /// A packet in a switch goes on, unless others are before it in its input's queue.
-    fn route(&mut self, now: Time, packet: u32) {
-        if self.inputs.is_empty() {
-            return self.direct(now, packet);
-        }
-        let Header { port, lane, .. } = self.packets[packet];
-        let input = &mut self.inputs[port as usize * self.lanes_a_port + usize::from(lane)];
-        match input.last {
-            NONE => {
-                *input = Input { first: packet, last: packet };
-                self.direct(now, packet);
-            }
-            last => {
-                input.last = packet;
-                self.packets[last].next_in = packet;
-            }
-        }
-    }
-
-    /// Decides where a packet goes, and queues it there.
-    fn direct(&mut self, now: Time, packet: u32) {
-        let Header { port, switch, to, class, bytes, leg, leg_port, out_lane, .. } = self.packets[packet];
-        let first = self.topology.first_port(switch);
-        let (hop, left) = if self.routing == Routing::Adaptive {
-            let better = self.roomiest(now, switch, to, class, bytes);
-            (better.unwrap_or_else(|| routing::step(&self.topology, switch, port, to)), 0)
-        } else if leg > 0 {
-            (Hop { port: first + u32::from(leg_port), lane: out_lane - class * self.lanes_a_class }, u32::from(leg) - 1)
-        } else {
-            routing::leg(&self.topology, switch, port, to)
-        };
-        let entry = &mut self.packets[packet];
-        entry.leg_port = (hop.port - first) as u16;
-        entry.leg = left.min(LEG_MAX) as u16;
-        entry.out = hop.port;
-        entry.out_lane = class * self.lanes_a_class + hop.lane;
-        if self.byte_fs.len() > 1 && !self.config.store_and_forward {
-            let [in_link, out_link] = [port, hop.port].map(|port| self.serialisation(port, bytes.into()));
-            let ready = self.heads[packet as usize] + in_link.saturating_sub(out_link);
-            if ready > now {
-                return self.events.push(ready, Event::Join(packet));
-            }
-        }
-        self.join(now, packet);
-    }
-
-    /// The adaptive lane with the most room among those that lead closer, if one has room for this packet and all that
-    /// waits for it already.
-    fn roomiest(&mut self, now: Time, switch: u32, to: u32, class: u8, bytes: u16) -> Option<Hop> {
-        let Self { topology, ports, returning, lanes, lanes_a_port, .. } = self;
-        let (mut best, mut room) = (None, i64::from(bytes) - 1);
-        let adaptive = self.escape_lanes..self.lanes_a_class;
-        let offset = usize::from(class * self.lanes_a_class);
-        routing::closer(topology, switch, to, |port| {
-            let index = port as usize;
-            returning[index].collect(now, |number, bytes| {
-                lane(&mut ports[index], lanes, index, *lanes_a_port, number.into()).credit += u32::from(bytes);
-            });
-            for number in adaptive.clone() {
-                let there = lane(&mut ports[index], lanes, index, *lanes_a_port, offset + usize::from(number));
-                let left = i64::from(there.credit) - i64::from(there.queued);
-                if left > room {
-                    (best, room) = (Some(Hop { port, lane: number }), left);
-                }
-            }
-        });
-        best
-    }
-
-    /// Queues a packet at its output.
-    #[inline]
-    fn join(&mut self, now: Time, packet: u32) {
-        let Header { out, out_lane, bytes, .. } = self.packets[packet];
-        let lane = self.lane(out as usize, out_lane.into());
-        lane.queued += u32::from(bytes);
-        let last = std::mem::replace(&mut lane.last, packet);
-        match last {
-            NONE => lane.first = packet,
-            last => self.packets[last].next = packet,
-        }
-        let port = &mut self.ports[out as usize];
-        port.filled |= 1 << out_lane;
-        if port.free_at <= now {
-            if port.blocked & 1 << out_lane == 0 {
-                self.serve(now, out);
-            }
-        } else if port.wake_at > port.free_at {
-            port.wake_at = port.free_at;
-            self.events.push(port.free_at, Event::Free(out));
-        }
-    }
-
-    /// Sends the next packet of an output that is free, if one can go, and sees to it that somebody looks again.
-    fn serve(&mut self, now: Time, out: u32) {
-        let index = out as usize;
-        let port = &mut self.ports[index];
-        if port.free_at > now {
-            if port.filled != 0 {
-                self.look_again(out, self.ports[index].free_at);
-            }
-            return;
-        }
-        if port.blocked != 0 {
-            port.blocked = 0;
-            self.returning[index].waited_for = 0;
-        }
-        loop {
-            let port = &mut self.ports[index];
-            let candidates = port.filled & !port.blocked;
-            if candidates == 0 {
-                break;
-            }
-            let chosen = self.choose(index, candidates);
-            let packet = self.lane(index, chosen).first;
-            let bytes = u32::from(self.packets[packet].bytes);
-            if self.lane(index, chosen).credit < bytes {
-                self.collect(now, index);
-            }
-            if self.lane(index, chosen).credit >= bytes {
-                return self.transmit(now, out, chosen, packet);
-            }
-            self.ports[index].blocked |= 1 << chosen;
-            self.returning[index].waited_for |= 1 << chosen;
-        }
-        // What waits, waits for credit. Where none is on its way, its arrival will be noticed.
-        let port = &self.ports[index];
-        if port.blocked != 0
-            && let Some(soonest) = self.returning[index].soonest()
-        {
-            self.look_again(out, soonest);
-        }
-    }
-
-    fn look_again(&mut self, out: u32, at: Time) {
-        let port = &mut self.ports[out as usize];
-        if at < port.wake_at {
-            port.wake_at = at;
-            self.events.push(at, Event::Free(out));
-        }
-    }
-
-    /// Which of the lanes sends next.
-    #[inline]
-    fn choose(&mut self, index: usize, candidates: u16) -> usize {
-        let mut among = candidates;
-        if candidates & self.first_class != 0 {
-            among &= self.first_class;
-        }
-        if among.is_power_of_two() {
-            return among.trailing_zeros() as usize;
-        }
-        let port = &mut self.ports[index];
-        if among & 1 << port.turn == 0 || port.budget <= 0 {
-            let after = among & (u16::MAX << 1 << port.turn);
-            port.turn = if after != 0 { after } else { among }.trailing_zeros() as u8;
-            let class = port.turn / self.lanes_a_class;
-            let weight = self.config.weights.get(usize::from(class)).copied().unwrap_or(1);
-            // A weight of one sends a packet of the longest, however long they are.
-            port.budget = (weight * TURN_BYTES) as i32;
-        }
-        usize::from(port.turn)
-    }
-
-    fn transmit(&mut self, now: Time, out: u32, chosen: usize, packet: u32) {
-        let index = out as usize;
-        let entry = self.packets[packet];
-        let bytes = u32::from(entry.bytes);
-        let duration = self.serialisation(out, bytes);
-        let lane = self.lane(index, chosen);
-        lane.credit -= bytes;
-        lane.queued -= bytes;
-        lane.first = entry.next;
-        if entry.next == NONE {
-            lane.last = NONE;
-        }
-        let port = &mut self.ports[index];
-        if entry.next == NONE {
-            port.filled &= !(1 << chosen);
-        }
-        let (peer, next_switch) = (port.peer, port.next_switch);
-        if self.marker.is_some() && entry.port != out {
-            self.mark(packet, entry.port, peer);
-        }
-        let port = &mut self.ports[index];
-        port.budget -= bytes as i32;
-        port.free_at = now + duration;
-        port.busy += duration;
-        if port.filled != 0 && port.wake_at > port.free_at {
-            port.wake_at = port.free_at;
-            self.events.push(port.free_at, Event::Free(out));
-        }
-        if entry.port == out {
-            // From the adapter's own queue.
-            if entry.last && entry.acknowledgement == 0 && !entry.acknowledges {
-                self.events.push(now + duration, Event::Left(entry.token));
-            }
-        } else {
-            self.give_back(now, entry.sender, entry.lane, entry.bytes, now + duration + self.wire);
-            if !self.inputs.is_empty() {
-                self.next_of_input(now, &entry);
-            }
-        }
-        let moved = &mut self.packets[packet];
-        moved.sender = out;
-        moved.port = peer;
-        moved.switch = next_switch;
-        moved.lane = entry.out_lane;
-        moved.next = NONE;
-        moved.next_in = NONE;
-        moved.hops += 1;
-        let at = match self.topology.is_adapter(peer) {
-            true => now + self.wire + duration,
-            false if self.config.store_and_forward => now + self.hop + duration,
-            false => now + self.hop,
-        };
-        self.events.push(at, Event::Arrive(packet));
-    }
-
-    /// A switch writes into a packet that came by `in_port` and goes on to the port `next`.
-    fn mark(&mut self, packet: u32, in_port: u32, next: u32) {
-        let Some(marker) = &self.marker else { return };
-        let switch = self.topology.switch[in_port as usize];
-        let port = in_port - self.topology.first_port(switch);
-        let entry = &mut self.packets[packet];
-        if self.topology.is_adapter(self.ports[in_port as usize].peer) {
-            entry.mark = marker.injected(port, entry.to);
-        }
-        let next = (!self.topology.is_adapter(next)).then(|| self.topology.switch[next as usize]);
-        entry.mark = marker.hop(entry.mark, switch, port, next);
-    }
-
-    /// The packet behind the one that leaves becomes the first of its input.
-    fn next_of_input(&mut self, now: Time, gone: &Header) {
-        let input = &mut self.inputs[gone.port as usize * self.lanes_a_port + usize::from(gone.lane)];
-        input.first = gone.next_in;
-        match gone.next_in {
-            NONE => input.last = NONE,
-            next => self.direct(now, next),
-        }
-    }
-
-    #[inline]
-    fn lane(&mut self, index: usize, number: usize) -> &mut Lane {
-        lane(&mut self.ports[index], &mut self.lanes, index, self.lanes_a_port, number)
-    }
-
-    /// Counts the credit that has come back to a port.
-    fn collect(&mut self, now: Time, index: usize) {
-        let Self { returning, ports, lanes, lanes_a_port, .. } = self;
-        returning[index].collect(now, |number, bytes| {
-            lane(&mut ports[index], lanes, index, *lanes_a_port, number.into()).credit += u32::from(bytes);
-        });
-    }
-
-    /// The buffer at the other end of `sender` is free from `at` on, as that sees it.
-    #[inline]
-    fn give_back(&mut self, now: Time, sender: u32, lane: u8, bytes: u16, at: Time) {
-        let index = sender as usize;
-        let Self { returning, ports, lanes, lanes_a_port, .. } = self;
-        let returning = &mut returning[index];
-        returning.push(now, at, lane, bytes, |lane, bytes| {
-            self::lane(&mut ports[index], lanes, index, *lanes_a_port, lane.into()).credit += u32::from(bytes);
-        });
-        if returning.waited_for & 1 << lane != 0 && at < self.ports[index].wake_at {
-            self.ports[index].wake_at = at;
-            self.events.push(at, Event::Free(sender));
-        }
-    }
 }
 
 /// Events of a bucket that are worth a look ahead.
 const LARGE: usize = 16;
 /// Events between two questions whether to go on, about: some ten milliseconds.
 const PIECE: u64 = 100_000;
-/// The most switches that a packet remembers its port for.
-const LEG_MAX: u32 = u16::MAX as u32;
-/// What a class of weight one sends before it is the next one's turn.
-const TURN_BYTES: u32 = 1024;
 
 #[cfg(test)]
 mod tests;
