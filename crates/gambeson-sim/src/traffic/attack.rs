@@ -68,7 +68,7 @@ impl AttackConfig {
         } else if self.tap.is_some_and(|tap| tap >= switches) {
             format!("attack.tap is {}; the last switch is {}", self.tap.unwrap_or_default(), switches - 1)
         } else if !(1e-6..=1.0).contains(&self.load) {
-            format!("attack.load is {}; give a share of the link from 1e-6 to 1", self.load)
+            format!("attack.load is {:?}; give a share of the link from 1e-6 to 1", self.load)
         } else if !(0.0..1e9).contains(&self.from_us) || !(0.0..1e9).contains(&self.age_us) {
             "attack.from_us and attack.age_us are from 0 to 1e9".into()
         } else {

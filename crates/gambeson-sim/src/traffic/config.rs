@@ -109,7 +109,7 @@ impl SourceConfig {
         let name = &self.name;
         if !(1e-6..=1.0).contains(&self.load) {
             let load = self.load;
-            return Err(Error::config(format!("traffic {name}: a load of {load}; give a share from 1e-6 to 1")));
+            return Err(Error::config(format!("traffic {name}: a load of {load:?}; give a share from 1e-6 to 1")));
         }
         self.transport.validate().map_err(|what| Error::config(format!("traffic {name}: {what}")))?;
         let (bytes, headers) = (self.wire(), self.transport.headers(true));

@@ -163,6 +163,11 @@ impl Synthetic {
                 fabric.wake(begin + first, token);
             }
         }
+        if this.sources.is_empty() {
+            return Err(Error::about("traffic")(Error::config(
+                "no node sends anything; raise traffic.nodes, or choose another attack.node, if the attacker has the only one",
+            )));
+        }
         if let Some(attack) = plan.attack {
             let random = Xoshiro256PlusPlus::from_rng(&mut seeds);
             let honest = &plan.sources[0];
@@ -460,6 +465,8 @@ mod tests {
         assert!(error("kind = 'forge'\nnode = 1\ntap = 99").contains("last switch is 15"));
         assert!(error("kind = 'replay'\nnode = 1\nload = 0").contains("attack.load"));
         assert!(error("kind = 'steal'\nnode = 1").contains("eavesdrop"));
+        let alone = format!("{QUIET}[[traffic]]\nload = 0.2\nnodes = 0\n[attack]\nkind = 'forge'\nnode = 1\n");
+        assert!(Experiment::parse(&alone, None).unwrap().run().unwrap_err().to_string().contains("no node sends"));
         let writes = format!("{QUIET}[[traffic]]\nload = 0.2\ntransport = {{ service = 'ud', operation = 'write' }}\n");
         assert!(Experiment::parse(&writes, None).unwrap().run().unwrap_err().to_string().contains("cannot write"));
     }
