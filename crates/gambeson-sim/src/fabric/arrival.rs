@@ -62,6 +62,7 @@ impl Fabric {
         self.route(now, packet);
     }
 
+    #[inline]
     fn head_came(&mut self, now: Time, packet: u32) {
         let place = packet as usize;
         if self.heads.len() <= place {
@@ -103,6 +104,7 @@ impl Fabric {
     }
 
     /// A packet in a switch goes on, unless others are before it in its input's queue.
+    #[inline]
     pub(super) fn route(&mut self, now: Time, packet: u32) {
         if self.inputs.is_empty() {
             return self.direct(now, packet);
@@ -122,6 +124,7 @@ impl Fabric {
     }
 
     /// Decides where a packet goes, and queues it there.
+    #[inline]
     pub(super) fn direct(&mut self, now: Time, packet: u32) {
         let Header { port, switch, to, class, bytes, leg, leg_port, out_lane, .. } = self.packets[packet];
         let first = self.topology.first_port(switch);
@@ -150,6 +153,7 @@ impl Fabric {
 
     /// The adaptive lane with the most room among those that lead closer, if one has room for this packet and all that
     /// waits for it already.
+    #[inline]
     fn roomiest(&mut self, now: Time, switch: u32, to: u32, class: u8, bytes: u16) -> Option<Hop> {
         let Self { topology, ports, returning, lanes, lanes_a_port, .. } = self;
         let (mut best, mut room) = (None, i64::from(bytes) - 1);

@@ -10,6 +10,7 @@ const TURN_BYTES: u32 = 1024;
 
 impl Fabric {
     /// A packet joins the queue of its adapter.
+    #[inline]
     pub(super) fn enter(&mut self, now: Time, packet: u32) {
         let class = self.packets[packet].class;
         let entry = &mut self.packets[packet];
@@ -41,6 +42,7 @@ impl Fabric {
     }
 
     /// Sends the next packet of an output that is free, if one can go, and sees to it that somebody looks again.
+    #[inline]
     pub(super) fn serve(&mut self, now: Time, out: u32) {
         let index = out as usize;
         let port = &mut self.ports[index];
@@ -81,6 +83,7 @@ impl Fabric {
         }
     }
 
+    #[inline]
     fn look_again(&mut self, out: u32, at: Time) {
         let port = &mut self.ports[out as usize];
         if at < port.wake_at {
@@ -111,6 +114,7 @@ impl Fabric {
         usize::from(port.turn)
     }
 
+    #[inline]
     fn transmit(&mut self, now: Time, out: u32, chosen: usize, packet: u32) {
         let index = out as usize;
         let entry = self.packets[packet];
@@ -180,6 +184,7 @@ impl Fabric {
     }
 
     /// The packet behind the one that leaves becomes the first of its input.
+    #[inline]
     fn next_of_input(&mut self, now: Time, gone: &Header) {
         let input = &mut self.inputs[gone.port as usize * self.lanes_a_port + usize::from(gone.lane)];
         input.first = gone.next_in;
@@ -195,6 +200,7 @@ impl Fabric {
     }
 
     /// Counts the credit that has come back to a port.
+    #[inline]
     fn collect(&mut self, now: Time, index: usize) {
         let Self { returning, ports, lanes, lanes_a_port, .. } = self;
         returning[index].collect(now, |number, bytes| {
