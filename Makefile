@@ -79,6 +79,7 @@ test: lint build python unit ## everything that fits 25 minutes on two cores
 .PHONY: test-long
 test-long: lint build python unit ## everything, the long tests and the conformance suites included
 	$(PYTEST) --long
+	LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --locked -p gambeson-link --lib ring
 	$(MAKE) deny conformance fuzz-short miri asan
 
 .PHONY: conformance

@@ -3,9 +3,10 @@
 use std::io::{ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use gambeson_link::carrier::{Carrier, tcp};
+use gambeson_link::carrier::{Carrier, shm, tcp};
 use rustix::event::epoll::{self, EventData};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -14,17 +15,32 @@ type Pair = (Box<dyn Carrier>, Box<dyn Carrier>);
 
 /// Every kind of carrier, connected to itself.
 fn pairs() -> Vec<Pair> {
-    vec![tcp_pair()]
+    vec![tcp_pair(), shm_pair()]
 }
 
 fn tcp_pair() -> Pair {
     let listener = tcp::Listener::bind(LOCALHOST).expect("loopback");
     let near = tcp::Tcp::connect(listener.address(), Duration::from_secs(10)).expect("it listens");
-    let watch = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
-    epoll::add(&watch, listener.as_fd(), EventData::new_u64(0), epoll::EventFlags::IN).expect("a listener");
-    wait(&watch);
+    wait_for(&listener);
     let far = listener.accept().expect("accept").expect("somebody connected");
     (Box::new(near), Box::new(far))
+}
+
+fn shm_pair() -> Pair {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name = format!("pair-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let folder = shm::Folder::of_user().expect("a folder");
+    let listener = folder.listen(&name).expect("a name of our own");
+    let near = folder.connect(&name, Duration::from_secs(10)).expect("it listens");
+    wait_for(&listener);
+    let far = listener.accept().expect("accept").expect("somebody connected");
+    (Box::new(near), Box::new(far))
+}
+
+fn wait_for(listener: impl AsFd) {
+    let watch = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
+    epoll::add(&watch, listener, EventData::new_u64(0), epoll::EventFlags::IN).expect("a listener");
+    wait(&watch);
 }
 
 /// Sleeps until something that is watched reports.

@@ -21,6 +21,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::epoll::EventFlags;
 
+pub mod shm;
 pub mod tcp;
 
 /// A duplex stream of bytes in order to one other domain; it never blocks.
@@ -56,12 +57,20 @@ pub enum Kind {
         /// The other end's address.
         peer: SocketAddr,
     },
+    /// Memory shared with a process of this host.
+    Shm {
+        /// The name under which the one that was connected to listens.
+        name: String,
+        /// The other process, as the kernel tells it.
+        process: i32,
+    },
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Tcp { peer } => write!(f, "tcp {peer}"),
+            Kind::Shm { name, process } => write!(f, "shm {name} (process {process})"),
         }
     }
 }

@@ -126,7 +126,7 @@ impl Listener {
         self.address
     }
 
-    /// The next one that has connected, if there is one.
+    /// The next one that has connected, if there is one. After an error the listener goes on.
     pub fn accept(&self) -> io::Result<Option<Tcp>> {
         loop {
             match self.listener.accept() {
