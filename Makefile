@@ -93,7 +93,7 @@ asan: environments ## a real MPI job with the provider under AddressSanitizer
 	@tools/asan.sh
 
 .PHONY: miri
-miri: ## gambeson-proto under Valgrind's memcheck, and what of it calls no C under Miri
+miri: ## gambeson-proto under Valgrind's memcheck; what of it calls no C, and the shared-memory rings, under Miri
 	@tools/miri.sh
 
 .PHONY: fuzz-short

@@ -104,13 +104,8 @@ impl Mapping {
 
     /// The ring that `side` writes.
     pub(super) fn ring(&self, side: Side) -> Ring<'_> {
-        let number = side as usize;
-        // SAFETY: both places are inside the mapping, whose length is `length(capacity)`.
-        unsafe {
-            let words = self.base.add(number * WORDS * WORD);
-            let bytes = self.base.add(HEADER + number * self.capacity);
-            Ring { words, bytes, capacity: self.capacity, mapping: PhantomData }
-        }
+        // SAFETY: it is the base of a mapping of `length(capacity)` bytes, which the ring borrows.
+        unsafe { Ring::at(self.base, self.capacity, side) }
     }
 }
 
@@ -135,6 +130,15 @@ pub(super) struct Ring<'a> {
 }
 
 impl Ring<'_> {
+    /// # Safety
+    /// At `base` stand `length(capacity)` bytes, aligned to a word, as long as the ring lives; nobody has a reference to them.
+    unsafe fn at(base: NonNull<u8>, capacity: usize, side: Side) -> Self {
+        let number = side as usize;
+        // SAFETY: both places are inside what the caller promises.
+        let (words, bytes) = unsafe { (base.add(number * WORDS * WORD), base.add(HEADER + number * capacity)) };
+        Ring { words, bytes, capacity, mapping: PhantomData }
+    }
+
     fn word(&self, word: Word) -> &AtomicU64 {
         // SAFETY: the word is inside the mapping, aligned to 128, lives as long as the borrow of the mapping, and both
         // processes touch it with atomic operations alone. (One that does not spoils only what it has to say.)
@@ -190,5 +194,68 @@ impl Memory for Ring<'_> {
             ptr::copy_nonoverlapping(self.bytes.add(start).as_ptr(), into.as_mut_ptr(), first);
             ptr::copy_nonoverlapping(self.bytes.as_ptr(), into.as_mut_ptr().add(first), into.len() - first);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use super::super::ring::{Reader, Writer};
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    struct Base(NonNull<u8>);
+
+    // SAFETY: the memory outlives the threads, which touch it through rings alone.
+    unsafe impl Send for Base {}
+
+    impl Base {
+        fn ring<'a>(self, side: Side) -> Ring<'a> {
+            // SAFETY: see `bytes_cross_both_rings`, which keeps the memory.
+            unsafe { Ring::at(self.0, 64, side) }
+        }
+    }
+
+    fn write_all(ring: Ring<'_>, writer: &mut Writer, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (first, second) = bytes.split_at(bytes.len() / 2);
+            let moved = writer.write(&ring, &[IoSlice::new(first), IoSlice::new(second)]).expect("an honest reader");
+            bytes = &bytes[moved.bytes..];
+            std::thread::yield_now();
+        }
+    }
+
+    fn read_exactly(ring: Ring<'_>, reader: &mut Reader, into: &mut [u8]) {
+        let mut at = 0;
+        while at < into.len() {
+            at += reader.read(&ring, &mut into[at..]).expect("an honest writer").bytes;
+            std::thread::yield_now();
+        }
+    }
+
+    /// In memory that Miri understands, with two threads for the two processes.
+    #[test]
+    fn bytes_cross_both_rings() {
+        let mut memory = vec![0u128; length(64) as usize / size_of::<u128>()];
+        let base = Base(NonNull::new(memory.as_mut_ptr().cast()).expect("it is allocated"));
+        let echo = std::thread::spawn(move || {
+            let base = base;
+            let (mut reader, mut writer) = (Reader::default(), Writer::default());
+            for length in 1..100 {
+                let mut bytes = vec![0; length];
+                read_exactly(base.ring(Side::Connecting), &mut reader, &mut bytes);
+                write_all(base.ring(Side::Accepting), &mut writer, &bytes);
+            }
+        });
+        let (mut reader, mut writer) = (Reader::default(), Writer::default());
+        for length in 1..100 {
+            let bytes: Vec<u8> = (0..length).map(|i| i ^ length).collect();
+            let mut back = vec![0; bytes.len()];
+            write_all(base.ring(Side::Connecting), &mut writer, &bytes);
+            read_exactly(base.ring(Side::Accepting), &mut reader, &mut back);
+            assert_eq!(back, bytes);
+        }
+        echo.join().expect("the other side");
     }
 }

@@ -142,13 +142,45 @@ fn a_reply_wakes_whoever_asked() {
 }
 
 /// Runs once: loom's memory is only at home in a model.
-fn alone(check: impl Fn(&Watched) + Sync + Send + 'static) {
-    loom::model(move || check(&Watched::new(8)));
+fn alone(check: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 1_000_000;
+    builder.check(check);
+}
+
+/// A reader that looks too seldom, or a writer that sleeps too early, would leave the writer asleep beside an empty ring.
+#[test]
+fn a_reader_that_empties_the_ring_wakes_a_writer_that_sleeps() {
+    const CAPACITY: u64 = 16;
+    alone(|| {
+        let mut slept = 0;
+        for (head, unread, at_once) in (0..CAPACITY)
+            .flat_map(|head| (0..=CAPACITY).flat_map(move |unread| [1, 3, 16].map(|at_once| (head, unread, at_once))))
+        {
+            let memory = Watched::new(CAPACITY as usize);
+            memory.store(Word::Head, head, Relaxed);
+            memory.store(Word::Tail, head + unread, Relaxed);
+            let mut reader = Reader { head, tail: head, armed: false };
+            let mut writer = Writer { tail: head + unread, head, armed: false };
+            if writer.arm(&*memory).expect("an honest reader") {
+                continue;
+            }
+            slept += 1;
+            let mut woken = false;
+            let mut into = [0; CAPACITY as usize];
+            while reader.ready(&*memory).expect("an honest writer") {
+                woken |= reader.read(&*memory, &mut into[..at_once]).expect("an honest writer").wake;
+            }
+            assert!(woken, "with {unread} unread from {head} on, {at_once} at once");
+        }
+        assert_eq!(slept, 16 * 8 * 3, "it sleeps while more than half is unread");
+    });
 }
 
 #[test]
 fn a_reader_takes_no_nonsense() {
-    alone(|memory| {
+    alone(|| {
+        let memory = &*Watched::new(8);
         let mut reader = Reader::default();
         let into = &mut [0; 16];
         for tail in [9, u64::MAX, 1 << 63] {
@@ -166,7 +198,8 @@ fn a_reader_takes_no_nonsense() {
 
 #[test]
 fn a_writer_takes_no_nonsense() {
-    alone(|memory| {
+    alone(|| {
+        let memory = &*Watched::new(8);
         let mut writer = Writer::default();
         let bytes = [1; 16];
         assert_eq!(writer.write(memory, &[IoSlice::new(&bytes)]), Ok(Moved { bytes: 8, wake: false }));
