@@ -13,8 +13,9 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 const SIZE: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The median of so many runs counts.
-const RUNS: usize = 5;
+/// So many short runs: on a machine that others use too, some fall between their turns.
+const RUNS: usize = 101;
+const TRIPS: u32 = 2_000;
 
 #[derive(Clone, Copy)]
 enum Waiting {
@@ -40,19 +41,18 @@ fn waiting_of(word: &str) -> Waiting {
 }
 
 fn measure() -> io::Result<()> {
-    println!("8 bytes there and back, ns (median of {RUNS}; least)");
+    println!("8 bytes there and back, ns (median of {RUNS} runs; least)");
     for (waiting, word) in [(Waiting::Spins, "spins"), (Waiting::Sleeps, "sleeps")] {
         let listener = tcp::Listener::bind("127.0.0.1:0".parse().expect("an address"))?;
         let echo = start_echo(&["tcp", &listener.address().to_string(), word])?;
         wait_for(&listener)?;
-        report("tcp", word, listener.accept()?.expect("somebody has connected"), waiting, 20_000, echo)?;
+        report("tcp", word, listener.accept()?.expect("somebody has connected"), waiting, echo)?;
 
         let name = format!("carrier-ping-{}", std::process::id());
         let listener = shm::Folder::of_user()?.listen(&name)?;
         let echo = start_echo(&["shm", &name, word])?;
         wait_for(&listener)?;
-        let trips = if word == "spins" { 1_000_000 } else { 50_000 };
-        report("shm", word, listener.accept()?.expect("somebody has connected"), waiting, trips, echo)?;
+        report("shm", word, listener.accept()?.expect("somebody has connected"), waiting, echo)?;
     }
     Ok(())
 }
@@ -61,26 +61,19 @@ fn start_echo(arguments: &[&str]) -> io::Result<Child> {
     Command::new(std::env::current_exe()?).arg("echo").args(arguments).spawn()
 }
 
-fn report(
-    carrier: &str,
-    word: &str,
-    pinged: impl Carrier,
-    waiting: Waiting,
-    trips: u32,
-    mut echo: Child,
-) -> io::Result<()> {
+fn report(carrier: &str, word: &str, pinged: impl Carrier, waiting: Waiting, mut echo: Child) -> io::Result<()> {
     let mut end = End::new(pinged, waiting)?;
     let mut times = Vec::new();
     for run in 0..=RUNS {
         let begun = Instant::now();
         let mut buffer = [0; SIZE];
-        for _ in 0..trips {
+        for _ in 0..TRIPS {
             end.write(&buffer)?;
             end.read(&mut buffer)?;
         }
         // The first run warms up.
         if run > 0 {
-            times.push(begun.elapsed().as_nanos() as u64 / u64::from(trips));
+            times.push(begun.elapsed().as_nanos() as u64 / u64::from(TRIPS));
         }
     }
     times.sort_unstable();
