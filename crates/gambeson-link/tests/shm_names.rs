@@ -94,6 +94,22 @@ fn nobody_there_is_said() {
 }
 
 #[test]
+fn whoever_listens_removes_what_the_dead_have_left_and_nothing_else() {
+    let scratch = Scratch::new("dead");
+    let folder = scratch.folder();
+    let place = scratch.0.join("sockets");
+    let living = folder.listen("living").expect("a name");
+    drop(std::os::unix::net::UnixListener::bind(place.join("dead")).expect("ours"));
+    std::fs::write(place.join("file"), "not a socket").expect("ours");
+    let _listener = folder.listen("new").expect("a name");
+    let mut names: Vec<_> =
+        std::fs::read_dir(&place).expect("ours").map(|entry| entry.expect("ours").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "living", "new"]);
+    assert!(living.accept().expect("accept").is_none(), "it noticed nothing");
+}
+
+#[test]
 fn a_name_is_taken_while_somebody_listens_and_free_again_afterwards() {
     let scratch = Scratch::new("taken");
     let folder = scratch.folder();

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,7 @@ impl Folder {
         Ok(Folder { path })
     }
 
-    /// Listens under `name`. A socket that a dead process has left there is replaced.
+    /// Listens under `name`, and removes what dead processes have left in the folder.
     pub fn listen(&self, name: &str) -> io::Result<Listener> {
         let failed = |error: io::Error| {
             let path = self.path.display();
@@ -90,19 +90,32 @@ impl Folder {
         // One at a time, or two that find a dead one's socket would remove each other's. Closing the folder lets go.
         let folder = File::open(&self.path)?;
         rustix::fs::flock(&folder, FlockOperation::LockExclusive)?;
-        let socket = new_socket()?;
+        self.sweep()?;
+        let socket = new_socket(SocketType::SEQPACKET)?;
         match rustix::net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
-                if rustix::net::connect(new_socket()?, &address) != Err(Errno::CONNREFUSED) {
-                    return Err(io::Error::new(ErrorKind::AddrInUse, "somebody listens there already"));
-                }
-                std::fs::remove_file(&path)?;
-                rustix::net::bind(&socket, &address)?;
+                return Err(io::Error::new(ErrorKind::AddrInUse, "somebody listens there already"));
             }
             bound => bound?,
         }
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(Listener { socket, name: name.to_owned(), path })
+    }
+
+    /// Removes the sockets that processes left which were killed. A stream never connects to a socket of packets, so
+    /// those that live do not notice.
+    fn sweep(&self) -> io::Result<()> {
+        for entry in std::fs::read_dir(&self.path)?.flatten() {
+            if !entry.file_type().is_ok_and(|kind| kind.is_socket()) {
+                continue;
+            }
+            let Ok(address) = SocketAddrUnix::new(entry.path()) else { continue };
+            if rustix::net::connect(new_socket(SocketType::STREAM)?, &address) == Err(Errno::CONNREFUSED) {
+                // Whoever ends right now removes it itself.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        Ok(())
     }
 
     /// Connects to the one that listens under `name`, and waits no longer for it than `deadline`.
@@ -117,7 +130,7 @@ impl Folder {
     fn reach(&self, name: &str, deadline: Duration) -> io::Result<Shm> {
         let (_, address) = self.address(name)?;
         let begun = Instant::now();
-        let socket = new_socket()?;
+        let socket = new_socket(SocketType::SEQPACKET)?;
         loop {
             match rustix::net::connect(&socket, &address) {
                 Ok(()) => break,
@@ -203,9 +216,9 @@ impl Drop for Listener {
     }
 }
 
-fn new_socket() -> io::Result<OwnedFd> {
+fn new_socket(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
 }
 
 /// The process at the other end, if it runs as the same user as this one.
