@@ -5,8 +5,10 @@
 //!            └──> registration key ──> proof in the ledger
 //!            └─┐
 //!  X25519 ─────┼──> pair secret ──> root per direction ──> epoch key and IV (AEAD)
-//!  partition ──┘            │                         └──> epoch key and IV (GMAC)
-//!                           └──> connection id per direction
+//!  partition ──┤            │                         └──> epoch key and IV (GMAC)
+//!              │            └──> connection id per direction
+//!  session ────┼──> link secret ──> the same, and the proofs of both ends
+//!  startpoint ─┘
 //! ```
 //!
 //! Secrets that come from outside go through Extract and Expand, what comes from those through
@@ -14,7 +16,12 @@
 //! its length, so that no two derivations have the same input. All epochs' keys follow from the
 //! root, which stays: epochs serve limits and changes of policy, not forward secrecy.
 
+mod link;
+
 use std::fmt;
+
+pub use link::{End, KeyHash, LinkKeys, LinkTerms, SessionKeys, link_roots};
+pub(crate) use link::{caveat_name, caveat_secret, root_name, root_secret};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use zeroize::Zeroizing;
@@ -38,6 +45,13 @@ enum Label {
     Epoch,
     EpochIntegrity,
     Connection,
+    StartpointName,
+    StartpointRoot,
+    StartpointCaveat,
+    StartpointLink,
+    LinkDirection,
+    LinkConnection,
+    LinkProof,
 }
 
 impl Label {
@@ -50,6 +64,13 @@ impl Label {
             Label::Epoch => "gambeson epoch privacy",
             Label::EpochIntegrity => "gambeson epoch integrity",
             Label::Connection => "gambeson connection",
+            Label::StartpointName => "gambeson startpoint name",
+            Label::StartpointRoot => "gambeson startpoint root",
+            Label::StartpointCaveat => "gambeson startpoint caveat",
+            Label::StartpointLink => "gambeson startpoint link",
+            Label::LinkDirection => "gambeson link direction",
+            Label::LinkConnection => "gambeson link connection",
+            Label::LinkProof => "gambeson link proof",
         }
     }
 }
@@ -143,39 +164,62 @@ pub fn pair_roots(
         return Err(WeakKey);
     }
     let shared = own.agree(peer).ok_or(WeakKey)?;
-    let mut material = Zeroizing::new([0; 96]);
-    material[..32].copy_from_slice(shared.as_bytes());
-    material[32..64].copy_from_slice(keys.job_secret.as_bytes());
-    if let Some(partition) = partition {
-        material[64..].copy_from_slice(partition.key.as_bytes());
-    }
-    let prk = extract(&*material);
-    let root = |sender: &PublicKey, receiver: &PublicKey| {
-        let info = |label| {
-            Info::new(label)
-                .field(&[keys.suite as u8])
-                .field(&keys.job_id)
-                .field(sender)
-                .field(receiver)
-                .field(&partition.map_or(0, |partition| partition.epoch).to_be_bytes())
-                .field(&keys.policy_hash)
-                .field(&[u8::from(partition.is_some())])
-        };
-        let mut id = [0; 8];
-        expand(&prk, info(Label::Connection).bytes(), &mut id);
-        let secret = Secret32::filled(|secret| expand(&prk, info(Label::Direction).bytes(), secret));
-        Root { secret, connection_id: u64::from_le_bytes(id) }
+    let prk = combine(&shared, &keys.job_secret, partition);
+    let agreed = Agreed { suite: keys.suite, job_id: &keys.job_id, policy_hash: &keys.policy_hash, partition };
+    let root = |sender, receiver| {
+        let info = |label| agreed.info(label, sender, receiver);
+        Root::derive(&prk, &info(Label::Direction), &info(Label::Connection))
     };
     Ok(PairRoots { send: root(&own.public, peer), receive: root(peer, &own.public) })
 }
 
-/// The secret of one direction of a pair, from which its epochs' keys come.
+/// Extract over three secrets of fixed length (threat-model rule 1); a partition that is not there is zeros, and
+/// [`Agreed::info`] says so.
+fn combine(first: &Secret32, second: &Secret32, partition: Option<&PartitionKey>) -> Secret32 {
+    let mut material = Zeroizing::new([0; 96]);
+    material[..32].copy_from_slice(first.as_bytes());
+    material[32..64].copy_from_slice(second.as_bytes());
+    if let Some(partition) = partition {
+        material[64..].copy_from_slice(partition.key.as_bytes());
+    }
+    extract(&*material)
+}
+
+/// What two ends agree on besides their secrets: in every key that they share.
+struct Agreed<'k> {
+    suite: Suite,
+    job_id: &'k [u8; 16],
+    policy_hash: &'k [u8; 32],
+    partition: Option<&'k PartitionKey>,
+}
+
+impl Agreed<'_> {
+    fn info(&self, label: Label, sender: &[u8; 32], receiver: &[u8; 32]) -> Info {
+        Info::new(label)
+            .field(&[self.suite as u8])
+            .field(self.job_id)
+            .field(sender)
+            .field(receiver)
+            .field(&self.partition.map_or(0, |partition| partition.epoch).to_be_bytes())
+            .field(self.policy_hash)
+            .field(&[u8::from(self.partition.is_some())])
+    }
+}
+
+/// The secret of one direction of a pair or link, from which its epochs' keys come.
 pub struct Root {
     secret: Secret32,
     connection_id: u64,
 }
 
 impl Root {
+    fn derive(prk: &Secret32, direction: &Info, connection: &Info) -> Self {
+        let mut id = [0; 8];
+        expand(prk, connection.bytes(), &mut id);
+        let secret = Secret32::filled(|secret| expand(prk, direction.bytes(), secret));
+        Root { secret, connection_id: u64::from_le_bytes(id) }
+    }
+
     /// Names the direction on the wire; says nothing to who lacks the root.
     pub fn connection_id(&self) -> u64 {
         self.connection_id
@@ -225,13 +269,13 @@ fn is_canonical(key: &PublicKey) -> bool {
 
 /// HKDF info: length-prefixed fields, the label first. Public, and never on the heap.
 struct Info {
-    space: [u8; 192],
+    space: [u8; 256],
     len: usize,
 }
 
 impl Info {
     fn new(label: Label) -> Self {
-        Info { space: [0; 192], len: 0 }.field(label.name().as_bytes()).field(&[VERSION])
+        Info { space: [0; 256], len: 0 }.field(label.name().as_bytes()).field(&[VERSION])
     }
 
     fn field(mut self, bytes: &[u8]) -> Self {

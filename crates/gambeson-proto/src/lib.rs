@@ -6,6 +6,7 @@
 //! | [`identity`] | an endpoint's key, and the card that is its address |
 //! | [`key_schedule`], [`session`], [`key_cache`] | keys of job, pair and epoch; sequences; expanded keys |
 //! | [`record`] | the one unit on the wire |
+//! | [`startpoint`] | what a process holds of another's endpoint, and what the endpoint knows of it |
 //! | [`policy`], [`credential`] | how each pair is protected; what the job's processes share |
 //! | [`ledger`] | the page in which a rank reports |
 //! | [`trace`] | what a traced job writes down of its messages |
@@ -28,5 +29,6 @@ mod primitives;
 pub mod record;
 pub mod secret;
 pub mod session;
+pub mod startpoint;
 pub mod suite;
 pub mod trace;

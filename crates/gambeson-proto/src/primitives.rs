@@ -1,5 +1,5 @@
-//! X25519 (RFC 7748), HMAC-SHA256 (RFC 2104) and HKDF-SHA256 (RFC 5869), from and into memory that
-//! the caller chose.
+//! X25519 (RFC 7748), HMAC-SHA256 (RFC 2104), HKDF-SHA256 (RFC 5869) and Ed25519 (RFC 8032), from and
+//! into memory that the caller chose.
 //!
 //! aws-lc's one-shot functions are called directly. Its safe interface keeps private keys on the C
 //! heap, which is neither wiped on fork nor left out of core dumps (threat-model rule 6), leaves
@@ -8,7 +8,7 @@
 //! tens of milliseconds.
 #![allow(unsafe_code)]
 
-use aws_lc_sys::{EVP_sha256, HKDF_expand, HKDF_extract, HMAC, X25519, X25519_public_from_private};
+use aws_lc_sys::{ED25519_verify, EVP_sha256, HKDF_expand, HKDF_extract, HMAC, X25519, X25519_public_from_private};
 
 use crate::secret::Secret32;
 
@@ -66,4 +66,10 @@ pub(crate) fn expand(prk: &Secret32, info: &[u8], out: &mut [u8]) {
         HKDF_expand(out, size, EVP_sha256(), prk.as_ptr(), prk.len(), info.as_ptr(), info.len())
     };
     assert_eq!(done, 1, "HKDF-Expand gives up to 8160 bytes");
+}
+
+/// Whether an Ed25519 signature is right.
+pub(crate) fn ed25519_verifies(public: &[u8; 32], message: &[u8], signature: &[u8; 64]) -> bool {
+    // SAFETY: the message goes with its length, a key has 32 bytes and a signature 64.
+    unsafe { ED25519_verify(message.as_ptr(), message.len(), signature.as_ptr(), public.as_ptr()) == 1 }
 }
