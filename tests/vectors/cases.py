@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,24 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
 
-from vectors.reference import Given, answer, card_mac, encode_card, public_key  # noqa: E402
+from vectors.reference import OPERATIONS, Expected, Given, Refused, card_mac, encode_card, public_key  # noqa: E402
+from vectors.startpoint import admit, decode_startpoint, link, startpoint  # noqa: E402
 
 DIRECTORY = ROOT / "vectors"
+Alter = Callable[[bytes], bytes]
+STARTPOINT_OPERATIONS = {
+    "startpoint": startpoint,
+    "decode startpoint": decode_startpoint,
+    "link": link,
+    "admit": admit,
+}
+
+
+def answer(operation: str, given: Given) -> Expected:
+    try:
+        return (OPERATIONS | STARTPOINT_OPERATIONS)[operation](given)
+    except Refused as refused:
+        return {"refused": str(refused)}
 
 
 @dataclass(frozen=True)
@@ -159,7 +174,145 @@ def epoch() -> Iterator[Case]:
     yield case("partition", "Of a pair in a partition.", 2, "privacy", 5, partition=CLINIC)
 
 
-CASES = [*aead(), *card(), *key_schedule(), *epoch()]
+OWNER, ALICE, BOB, MALLORY = (run(first, 32) for first in (0x01, 0x31, 0x61, 0x91))
+TO_ALICE = {"copy": {"id": run(0x71, 16), "holder_seed": ALICE}}
+TO_BOB = {"copy": {"id": run(0x81, 16), "holder_seed": BOB}}
+STARTPOINT: Given = {
+    "owner_seed": OWNER,
+    "endpoint": 7,
+    "endpoint_key": run(0xA1, 32),
+    "root": run(0xC1, 16),
+    "class": "control",
+    "addresses": [["tcp", "10.77.0.1:4000"], ["shm", "h1/solver"]],
+    "mint": [],
+    "steps": [],
+}
+NARROW = [
+    {"methods": [1, 2, 0xFFFFFFFF]},
+    {"expires": 2_000_000_000},
+    {"uses": 100},
+    {"memory": [[3, 4096, 8192, "rw"], [4, 0, 1, "r"]]},
+    {"protection": "integrity"},
+]
+LINK: Given = STARTPOINT | {
+    "exporter": run(0x20, 32),
+    "job_id": run(0x10, 16),
+    "policy_hash": run(0x40, 32),
+    "suite": "aes-256-gcm",
+    "opener_seed": ALICE,
+    "partition": None,
+    "nonce": run(0xE1, 16),
+    "protection": "privacy",
+}
+ADMIT: Given = LINK | {"now": 1_900_000_000, "floor": "none"}
+
+
+def startpoints() -> Iterator[Case]:
+    def make(name: str, shows: str, **changes: Any) -> Case:
+        return Case(f"startpoint/{name}.json", shows, "startpoint", STARTPOINT | changes)
+
+    def decode(name: str, shows: str, data: bytes) -> Case:
+        return Case(f"startpoint/{name}.json", shows, "decode startpoint", {"startpoint": data.hex()})
+
+    yield make("bearer", "As its owner makes it: nobody's, and without memory.")
+    yield make("minted-narrow", "Narrow from the start.", mint=NARROW)
+    yield make("narrowed", "Narrowed by whoever bears it.", steps=NARROW)
+    yield make("copy", "The first copy, which nobody held before.", steps=[TO_ALICE])
+    steps = [TO_ALICE, {"uses": 3}, TO_BOB, {"methods": []}]
+    yield make("copy-of-a-copy", "Its first holder vouches for the second.", steps=steps)
+    yield make("no-address", "Its owner is to be found by other ways.", addresses=[])
+    good = bytes.fromhex(startpoint(STARTPOINT | {"mint": NARROW, "steps": [TO_ALICE]})["startpoint"])
+    yield decode("decodes", "A startpoint says what was encoded.", good)
+    yield decode("refused-version", "Of version 2.", b"\2" + good[1:])
+    yield decode("refused-cut-short", "Without its last byte.", good[:-1])
+    yield decode("refused-too-long", "With a byte behind it.", good + b"\0")
+    yield decode("refused-no-secret", "A secret of zeros, as wiped memory has.", good[:-32] + bytes(32))
+    yield decode("refused-space-in-class", "A class with a space in it.", good.replace(b"control", b"con rol"))
+    head = good[: good.index(b"h1/solver") + 9]
+
+    def caveats(count: int, *parts: bytes) -> bytes:
+        return head + bytes([count]) + b"".join(parts) + bytes.fromhex(run(1, 32))
+
+    yield decode("refused-unknown-caveat", "A caveat of kind 7.", caveats(1, b"\7\0\0"))
+    yield decode(
+        "refused-unsorted-methods", "Handlers out of order.", caveats(1, b"\1\0\x08" + bytes([0, 0, 0, 2] * 2))
+    )
+    window = (2**64 - 1).to_bytes(8, "big")
+    overflow = b"\4\0\x19" + bytes(8) + window + window + b"\1"
+    yield decode("refused-region-overflow", "A window that ends behind all memory.", caveats(1, overflow))
+    yield decode("refused-17-caveats", "One caveat too many.", caveats(17, *[b"\5\0\1\1"] * 17))
+    yield decode(
+        "refused-too-many-bytes",
+        "Few caveats, but long ones.",
+        caveats(3, *[b"\4" + (450).to_bytes(2, "big") + (bytes(23) + b"\1\1") * 18] * 3),
+    )
+
+
+def links() -> Iterator[Case]:
+    def opens(name: str, shows: str, **changes: Any) -> Case:
+        return Case(f"link/{name}.json", shows, "link", LINK | changes)
+
+    def admits(name: str, shows: str, opened: Given, judged: Given | None = None, alter: Alter = bytes) -> Case:
+        activation = alter(bytes.fromhex(link(LINK | opened)["activation"]))
+        given = ADMIT | opened | (judged or {}) | {"activation": activation.hex()}
+        return Case(f"link/{name}.json", shows, "admit", given)
+
+    yield opens("bearer", "A startpoint that nobody holds.")
+    yield opens("holder", "A copy, opened by the one it is for.", mint=NARROW, steps=[TO_ALICE])
+    yield opens("second-holder", "A copy of a copy.", steps=[TO_ALICE, NARROW[0], TO_BOB], opener_seed=BOB)
+    yield opens("aes-128", "The suite is in every key.", suite="aes-128-gcm")
+    yield opens("integrity", "The protection is in every key.", protection="integrity")
+    yield opens("partition", "Both ends in a partition.", partition=CLINIC)
+    yield opens("to-itself", "A domain that opens a link to itself has two directions still.", opener_seed=OWNER)
+
+    mine: Given = {"mint": NARROW, "steps": [TO_ALICE, {"uses": 3}, {"methods": [1]}]}
+    yield admits("admitted", "A holder's activation.", mine)
+
+    # The layout: the number of caveats is byte 50; the last two take 11 and 7 bytes and end before a proof of 16.
+    def without(data: bytes, first: int, end: int) -> bytes:
+        return data[:50] + bytes([data[50] - 1]) + data[51:first] + data[end:]
+
+    def swapped(data: bytes) -> bytes:
+        return data[:-34] + data[-23:-16] + data[-34:-23] + data[-16:]
+
+    yield admits("refused-stripped", "The last caveat was left out.", mine, alter=lambda data: without(data, -23, -16))
+    yield admits(
+        "refused-stripped-inside", "The last but one was left out.", mine, alter=lambda data: without(data, -34, -23)
+    )
+    yield admits("refused-reordered", "The last two changed places.", mine, alter=swapped)
+    yield admits(
+        "refused-altered", "Nine uses in place of three.", mine, alter=lambda data: data[:-24] + b"\x09" + data[-23:]
+    )
+    yield admits("refused-other-session", "What opened a link in another session.", mine, {"exporter": run(0x21, 32)})
+    yield admits("refused-other-policy", "The endpoint follows another policy.", mine, {"policy_hash": run(0x41, 32)})
+    yield admits("refused-other-class", "The endpoint's links are of another class.", mine, {"class": "data"})
+    yield admits("refused-unknown", "A startpoint of another root.", mine, {"root": run(0xC2, 16)})
+    yield admits("refused-malformed", "A byte behind the proof.", mine, alter=lambda data: data + b"\0")
+    yield admits(
+        "refused-number",
+        "A number that is the other end's to use.",
+        mine,
+        alter=lambda data: data[:8] + b"\2" + data[9:],
+    )
+    yield admits("refused-thief", "Alice's copy, in a session of somebody else.", mine | {"opener_seed": MALLORY})
+    stolen = {"copy": {"id": run(0x91, 16), "holder_seed": MALLORY, "signer_seed": MALLORY}}
+    thief: Given = {"steps": [TO_ALICE, stolen], "opener_seed": MALLORY}
+    yield admits("refused-thief-copies", "A thief vouches for the copy that he made for himself.", thief)
+    silent: Given = {"steps": [TO_ALICE, stolen | {"copy": stolen["copy"] | {"signer_seed": None}}]}
+    yield admits(
+        "refused-copied-silently", "A copy of a copy that nobody vouches for.", silent | {"opener_seed": MALLORY}
+    )
+    yield admits("refused-expired", "The second at which it expires.", mine, {"now": 2_000_000_000})
+    yield admits("refused-unprotected", "In clear, though a caveat wants integrity.", mine | {"protection": "none"})
+    yield admits(
+        "refused-by-policy",
+        "Integrity, though the policy wants privacy.",
+        mine | {"protection": "integrity"},
+        {"floor": "privacy"},
+    )
+
+
+CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links()]
 
 
 def main() -> None:

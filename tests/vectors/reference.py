@@ -228,10 +228,3 @@ OPERATIONS: dict[str, Callable[[Given], Expected]] = {
     "open": open_sealed,
     "epoch": epoch,
 }
-
-
-def answer(operation: str, given: Given) -> Expected:
-    try:
-        return OPERATIONS[operation](given)
-    except Refused as refused:
-        return {"refused": str(refused)}

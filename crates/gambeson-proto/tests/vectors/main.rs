@@ -1,5 +1,7 @@
 //! The known-answer vectors under vectors/, which a second implementation wrote (tests/vectors).
 
+mod startpoint;
+
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -29,6 +31,16 @@ fn key_schedule() {
 #[test]
 fn epochs() {
     assert_eq!(check("epoch"), 6);
+}
+
+#[test]
+fn startpoints() {
+    assert_eq!(check("startpoint"), 17);
+}
+
+#[test]
+fn links() {
+    assert_eq!(check("link"), 24);
 }
 
 /// Answers every case of a directory; returns how many there were.
@@ -68,6 +80,10 @@ fn answer(case: &Value) -> Value {
             json!({ "proof": hex(&proof) })
         }
         "epoch" => epoch(given),
+        "startpoint" => startpoint::make(given),
+        "decode startpoint" => startpoint::decode(given),
+        "link" => startpoint::link(given),
+        "admit" => startpoint::admit(given),
         other => panic!("no operation is called {other}"),
     }
 }
