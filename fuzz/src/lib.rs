@@ -3,6 +3,7 @@
 //! libFuzzer calls them from fuzz_targets/; the test `fuzz_replay` of crates/gambeson includes this file
 //! and calls them with the seeds in corpus/ and mutations of those, on any toolchain.
 
+mod activation;
 mod card;
 mod credential;
 mod endpoint;
@@ -12,26 +13,31 @@ mod matching;
 mod policy;
 mod record;
 pub mod seeds;
+mod startpoint;
 mod trace;
 
+pub use activation::activation;
 pub use card::card;
 pub use credential::credential;
 pub use endpoint::endpoint;
 pub use matching::matching;
 pub use policy::policy;
 pub use record::record;
+pub use startpoint::startpoint;
 pub use trace::trace;
 
 /// A target under its name.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 9] = [
+    ("activation", activation),
     ("card", card),
     ("credential", credential),
     ("endpoint", endpoint),
     ("matching", matching),
     ("policy", policy),
     ("record", record),
+    ("startpoint", startpoint),
     ("trace", trace),
 ];

@@ -16,6 +16,7 @@ use gambeson_proto::suite::{Protection, Suite};
 use gambeson_proto::trace;
 
 use super::card::keys;
+use super::startpoint::{domain, family, session};
 
 const POLICIES: [(&str, &str); 4] = [
     ("empty", ""),
@@ -50,6 +51,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
             all.push(("endpoint", format!("{name}-{protection}"), program));
         }
     }
+    startpoints(&mut |target, name, bytes| all.push((target, name.to_owned(), bytes)));
     for (name, text) in GOAL {
         all.push(("trace", format!("goal-{name}"), [&[1], text.as_bytes()].concat()));
     }
@@ -190,6 +192,32 @@ fn records(seed: &mut dyn FnMut(String, Vec<u8>)) {
         }
     }
 }
+
+fn startpoints(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
+    let family = family();
+    for ((startpoint, holder), name) in family.given().into_iter().zip(["first", "narrow", "second"]) {
+        seed("startpoint", name, startpoint.encode().to_vec());
+        let (mut here, _) = session(domain(holder).1);
+        let opening = startpoint.activate(&mut here, [4; 16], Protection::Privacy, None).expect("it is the holder's");
+        seed("activation", name, [vec![0], opening.activation.encode()].concat());
+        let revocation = startpoint.revocation().expect("it is a copy");
+        seed("activation", &format!("revoke-{name}"), [vec![1], revocation].concat());
+    }
+    seed("startpoint", "cut", family.first.encode()[..70].to_vec());
+    for (name, program) in PROGRAMS {
+        seed("activation", name, [&[2], program].concat());
+    }
+}
+
+/// Programs of the target `activation`: caveats; protection, altered byte and bit; requests.
+const PROGRAMS: [(&str, &[u8]); 3] = [
+    ("program-plain", &[0, 0, 60, 0, 3, 0, 0, 1, 0, 1, 1, 16, 8, 1, 2, 0, 2, 3, 0, 1]),
+    (
+        "program-narrow",
+        &[4, 0, 2, 1, 2, 1, 2, 4, 0, 3, 1, 1, 20, 8, 1, 0, 9, 0, 1, 0, 0, 1, 0, 1, 1, 22, 2, 1, 0, 0, 2],
+    ),
+    ("program-foreign", &[3, 5, 3, 1, 1, 16, 0, 1, 2, 232, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 1]),
+];
 
 /// Pairs of what to do (0 and 1 receive, 2 a message comes, 3 cancel; above that tag and wild
 /// cards) and for whom.

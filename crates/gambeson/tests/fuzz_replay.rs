@@ -74,7 +74,7 @@ macro_rules! replays {
     )*};
 }
 
-replays!(card, credential, endpoint, matching, policy, record, trace);
+replays!(activation, card, credential, endpoint, matching, policy, record, startpoint, trace);
 
 #[test]
 #[ignore = "writes the seeds"]
