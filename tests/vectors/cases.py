@@ -158,6 +158,10 @@ def key_schedule() -> Iterator[Case]:
     yield Case("key_schedule/partition-key.json", "What a job gets of a partition.", "partition", given)
     given = JOB | {"pid": 4711, "rank": 3}
     yield Case("key_schedule/registration.json", "A rank proves that it has the job's secret.", "registration", given)
+    nonces = {"client_nonce": run(0xA0, 16), "server_nonce": run(0xB0, 16), "received": 2**40 + 7}
+    given = {"exported": run(0x90, 32)} | nonces
+    yield Case("key_schedule/session.json", "A session of links between domains of no job.", "session", given)
+    yield Case("key_schedule/session-of-job.json", "A session whose ends are of one job.", "session", JOB | given)
 
 
 def epoch() -> Iterator[Case]:

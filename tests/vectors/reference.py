@@ -139,6 +139,22 @@ def registration(given: Given) -> Expected:
     return {"key": key.hex(), "proof": hmac.digest(key, claim, "sha256").hex()}
 
 
+def session(given: Given) -> Expected:
+    """A session of links: what TLS exported, and the job's secret where both ends are of the job."""
+    exported, job = bytes.fromhex(given["exported"]), "job_secret" in given
+    secret = bytes.fromhex(given["job_secret"]) if job else bytes(32)
+    session = derive(exported + secret + bytes(32), info(b"gambeson session", bytes([job])))
+    expected = {"secret": session.hex(), "name": expand(session, info(b"gambeson session name"), 16).hex()}
+    key = expand(session, info(b"gambeson session resumption"), 32)
+    claim = bytes.fromhex(given["client_nonce"] + given["server_nonce"]) + given["received"].to_bytes(8, "big")
+    for side, number in {"client": b"\x01", "server": b"\x02"}.items():
+        expected[f"{side}_resumption"] = hmac.digest(key, number + claim, "sha256").hex()
+        if job:
+            proof = hmac.digest(mac_key(given, b"gambeson session proof"), exported + number, "sha256")
+            expected[f"{side}_proof"] = proof.hex()
+    return expected
+
+
 # --- cards
 
 
@@ -222,6 +238,7 @@ OPERATIONS: dict[str, Callable[[Given], Expected]] = {
     "pair": pair,
     "partition": partition,
     "registration": registration,
+    "session": session,
     "encode card": encode_card,
     "decode card": decode_card,
     "seal": seal,

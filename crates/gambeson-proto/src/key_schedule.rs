@@ -45,6 +45,10 @@ enum Label {
     Epoch,
     EpochIntegrity,
     Connection,
+    Session,
+    SessionProof,
+    SessionName,
+    SessionResumption,
     StartpointName,
     StartpointRoot,
     StartpointCaveat,
@@ -64,6 +68,10 @@ impl Label {
             Label::Epoch => "gambeson epoch privacy",
             Label::EpochIntegrity => "gambeson epoch integrity",
             Label::Connection => "gambeson connection",
+            Label::Session => "gambeson session",
+            Label::SessionProof => "gambeson session proof",
+            Label::SessionName => "gambeson session name",
+            Label::SessionResumption => "gambeson session resumption",
             Label::StartpointName => "gambeson startpoint name",
             Label::StartpointRoot => "gambeson startpoint root",
             Label::StartpointCaveat => "gambeson startpoint caveat",
@@ -104,6 +112,15 @@ impl JobKeys {
         hmac(&self.mac_key(Label::Registration), &claim)
     }
 
+    /// The proof, in a session of links, that an end has this job's secret: bound to the handshake by what TLS exports
+    /// (RFC 8446 section 7.5), and to the side, so that neither can hand back the other's.
+    pub fn session_proof(&self, exported: &Secret32, side: Side) -> [u8; 32] {
+        let mut claim = Zeroizing::new([0; 33]);
+        claim[..32].copy_from_slice(exported.as_bytes());
+        claim[32] = side as u8;
+        hmac(&self.mac_key(Label::SessionProof), &*claim)
+    }
+
     fn mac_key(&self, label: Label) -> Secret32 {
         derive(&self.job_secret, &Info::new(label).field(&self.job_id))
     }
@@ -117,6 +134,58 @@ impl AdmissionKey {
     pub(crate) fn mac(&self, bytes: &[u8]) -> [u8; 8] {
         assert!(!self.0.is_wiped(), "a forked process has no admission key");
         *hmac(&self.0, bytes).first_chunk().expect("HMAC-SHA256 has 32 bytes")
+    }
+}
+
+/// Which side of a session of links: who connected, or who listened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Side {
+    /// Connected.
+    Client = 1,
+    /// Listened.
+    Server = 2,
+}
+
+/// The secret of a session of links: what TLS exported (RFC 8446 section 7.5) and, inside a job, the job's secret, so
+/// that neither alone opens anything.
+pub fn session_secret(exported: &Secret32, job: Option<&JobKeys>) -> Secret32 {
+    let mut material = Zeroizing::new([0; 96]);
+    material[..32].copy_from_slice(exported.as_bytes());
+    if let Some(job) = job {
+        material[32..64].copy_from_slice(job.job_secret.as_bytes());
+    }
+    let info = Info::new(Label::Session).field(&[u8::from(job.is_some())]);
+    let prk = extract(&*material);
+    Secret32::filled(|secret| expand(&prk, info.bytes(), secret))
+}
+
+/// What a session goes on with over another carrier.
+#[derive(Clone, Debug)]
+pub struct Resumption {
+    /// Names the session on the wire; says nothing to who is not in it.
+    pub name: [u8; 16],
+    key: Secret32,
+}
+
+impl Resumption {
+    /// That of the session of this secret.
+    pub fn new(session: &Secret32) -> Self {
+        let mut name = [0; 16];
+        expand(session, Info::new(Label::SessionName).bytes(), &mut name);
+        let info = Info::new(Label::SessionResumption);
+        Resumption { name, key: Secret32::filled(|key| expand(session, info.bytes(), key)) }
+    }
+
+    /// The proof of one side that it is in the session and has all of the other's bytes before `received`. Both sides'
+    /// nonces are fresh, so that no proof is good for a second time.
+    pub fn proof(&self, side: Side, client: &[u8; 16], server: &[u8; 16], received: u64) -> [u8; 32] {
+        let mut claim = [0; 41];
+        claim[0] = side as u8;
+        claim[1..17].copy_from_slice(client);
+        claim[17..33].copy_from_slice(server);
+        claim[33..].copy_from_slice(&received.to_be_bytes());
+        hmac(&self.key, &claim)
     }
 }
 

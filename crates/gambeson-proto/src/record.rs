@@ -70,6 +70,14 @@ pub enum Kind {
     Position = 8,
     /// The sender's last record: size = the sequence expected next from the peer.
     Final = 9,
+    /// Begins a remote service request of a link: tag = handler, size, data = the request's number.
+    Request = 16,
+    /// Begins an answer to one: size, data = the request's number.
+    Answer = 17,
+    /// Nobody waits for the answers to request data any more.
+    Cancel = 18,
+    /// What the ends of a session say to each other beside their links.
+    Control = 19,
 }
 
 /// Flags of a [`Kind::Message`].
@@ -86,6 +94,28 @@ pub mod message {
     pub const SERVICE: u8 = 16;
     /// Every flag that there is.
     pub const ALL: u8 = 31;
+}
+
+/// Flags of a [`Kind::Request`].
+pub mod request {
+    /// An answer is wanted; otherwise the request is one-way.
+    pub const ANSWER: u8 = 1;
+    /// A stream of answers is wanted.
+    pub const STREAM: u8 = 2;
+    /// Every flag that there is.
+    pub const ALL: u8 = 3;
+}
+
+/// Flags of a [`Kind::Answer`].
+pub mod answer {
+    /// No further answer follows.
+    pub const LAST: u8 = 1;
+    /// The request was refused; the payload says why, in UTF-8.
+    pub const REFUSED: u8 = 2;
+    /// This is no answer itself, but the end of a stream of them.
+    pub const END: u8 = 4;
+    /// Every flag that there is.
+    pub const ALL: u8 = 7;
 }
 
 /// The sealed header of a record.
@@ -131,10 +161,19 @@ impl Envelope {
             7 => Kind::Query,
             8 => Kind::Position,
             9 => Kind::Final,
+            16 => Kind::Request,
+            17 => Kind::Answer,
+            18 => Kind::Cancel,
+            19 => Kind::Control,
             _ => return None,
         };
         let flags = from[1];
-        let known = if kind == Kind::Message { message::ALL } else { 0 };
+        let known = match kind {
+            Kind::Message => message::ALL,
+            Kind::Request => request::ALL,
+            Kind::Answer => answer::ALL,
+            _ => 0,
+        };
         if flags & !known != 0 || from[2..8] != [0; 6] {
             return None;
         }

@@ -226,6 +226,9 @@ impl<H: Host> Endpoint<H> {
                 placed.ok_or(bad)?;
                 Ok(Taken::Continued { key, got: len })
             }
+            Kind::Request | Kind::Answer | Kind::Cancel | Kind::Control => {
+                Err(Refusal::Misbehaved("sent a record of a link to an endpoint of messages"))
+            }
             _ if len > 0 => Err(Refusal::Misbehaved("sent a payload where none belongs")),
             _ => Ok(Taken::Control(envelope)),
         }
@@ -378,6 +381,7 @@ impl<H: Host> Endpoint<H> {
             Kind::Position => self.position(id, envelope.size)?,
             Kind::Final => self.peers[index].final_received = true,
             Kind::Message | Kind::More | Kind::Data => unreachable!("these carry bytes"),
+            Kind::Request | Kind::Answer | Kind::Cancel | Kind::Control => unreachable!("these are refused above"),
         }
         self.pump(host, id);
         Ok(())

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use gambeson_proto::aead::{Context, Unauthentic};
 use gambeson_proto::identity::{Card, CardError, HostIndex, Identity, PublicKey};
-use gambeson_proto::key_schedule::{JobKeys, PairRoots, PartitionKey, Root, WeakKey, pair_roots};
+use gambeson_proto::key_schedule::{
+    JobKeys, PairRoots, PartitionKey, Resumption, Root, Side, WeakKey, pair_roots, session_secret,
+};
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::suite::{Protection, Suite};
 use serde_json::{Value, json};
@@ -25,7 +27,7 @@ fn cards() {
 
 #[test]
 fn key_schedule() {
-    assert_eq!(check("key_schedule"), 12);
+    assert_eq!(check("key_schedule"), 14);
 }
 
 #[test]
@@ -79,6 +81,7 @@ fn answer(case: &Value) -> Value {
             let proof = job(given).registration_proof(number(given, "pid"), number(given, "rank"));
             json!({ "proof": hex(&proof) })
         }
+        "session" => session(given),
         "epoch" => epoch(given),
         "startpoint" => startpoint::make(given),
         "decode startpoint" => startpoint::decode(given),
@@ -86,6 +89,24 @@ fn answer(case: &Value) -> Value {
         "admit" => startpoint::admit(given),
         other => panic!("no operation is called {other}"),
     }
+}
+
+fn session(given: &Value) -> Value {
+    let exported = Secret32::from_bytes(array(given, "exported"));
+    let of_job = given.get("job_secret").map(|_| job(given));
+    let resumption = Resumption::new(&session_secret(&exported, of_job.as_ref()));
+    let (client, server): ([u8; 16], [u8; 16]) = (array(given, "client_nonce"), array(given, "server_nonce"));
+    let resumed = |side| hex(&resumption.proof(side, &client, &server, number(given, "received")));
+    let mut shown = json!({
+        "name": hex(&resumption.name),
+        "client_resumption": resumed(Side::Client),
+        "server_resumption": resumed(Side::Server),
+    });
+    if let Some(job) = of_job {
+        shown["client_proof"] = hex(&job.session_proof(&exported, Side::Client)).into();
+        shown["server_proof"] = hex(&job.session_proof(&exported, Side::Server)).into();
+    }
+    shown
 }
 
 fn seal(context: &Context, given: &Value) -> Value {
