@@ -2,7 +2,34 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`domain`], [`identity`] | a process's place among links; who it is, and whom it talks to |
+//! | [`endpoint`], [`startpoint`], [`request`] | handlers, what is bound to them, and what they are asked |
 //! | [`carrier`] | what moves bytes between two domains: TCP or shared memory |
 #![deny(unsafe_code)]
 
 pub mod carrier;
+mod desk;
+pub mod domain;
+pub mod endpoint;
+mod error;
+mod handshake;
+pub mod identity;
+mod link;
+mod pool;
+mod reconnect;
+pub mod request;
+mod resumption;
+mod route;
+mod session;
+pub mod startpoint;
+mod stranger;
+mod stream;
+
+pub use domain::{Config, Domain, Endpoint, Progress};
+pub use endpoint::{Attributes, Handlers, Request};
+pub use error::Error;
+pub use gambeson_proto::startpoint::{Caveat, Startpoint as Capability};
+pub use gambeson_proto::suite::Protection;
+pub use identity::{Identity, KeyHash, Peer, Trust};
+pub use request::Call;
+pub use startpoint::{Answers, Pending, Startpoint};

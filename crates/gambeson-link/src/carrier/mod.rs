@@ -66,6 +66,13 @@ pub enum Kind {
     },
 }
 
+impl Kind {
+    /// Whether what it took arrives as long as both processes live.
+    pub(crate) fn is_lossless(&self) -> bool {
+        matches!(self, Kind::Shm { .. })
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

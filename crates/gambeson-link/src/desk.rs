@@ -1,0 +1,95 @@
+//! What a domain decides while a session moves on: which links are admitted, and which handler gets a request.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use gambeson_proto::startpoint::{self, StartpointBook, Terms};
+
+use crate::domain::{SessionKey, Shared, floor};
+use crate::endpoint::{Binding, Handler, Reply, Request, Table};
+use crate::identity::Peer;
+use crate::link::Bytes;
+use crate::request::{Call, Responder};
+use crate::session::{Incident, Opened};
+
+thread_local! {
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is in a handler that is not threaded, with its domain locked.
+pub(crate) fn in_handler() -> bool {
+    IN_HANDLER.get()
+}
+
+pub(crate) struct Desk<'d> {
+    pub(crate) book: &'d mut StartpointBook,
+    pub(crate) tables: &'d BTreeMap<u64, Arc<Table>>,
+    pub(crate) key: SessionKey,
+    pub(crate) shared: &'d Shared,
+}
+
+/// Seconds since 1970, by a clock that costs no system call.
+fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec as u64
+}
+
+impl crate::session::Desk for Desk<'_> {
+    fn admit(&mut self, links: &mut startpoint::Session, _peer: &Peer, activation: &[u8]) -> Result<Opened, String> {
+        let terms = |class: &str| Terms { floor: floor(self.shared.weakest, class), partition: None };
+        let admitted = self.book.admit(links, activation, now(), terms).map_err(|refusal| refusal.to_string())?;
+        let activation = admitted.activation;
+        let table = self.tables.get(&activation.endpoint).ok_or("the endpoint is closed")?;
+        let binding = Arc::new(Binding { table: table.clone(), grant: admitted.grant });
+        let (number, protection) = (activation.number, activation.protection);
+        Ok(Opened { number, keys: admitted.keys, protection, binding })
+    }
+
+    fn request(&mut self, incident: Incident<'_>) {
+        let Incident { binding, envelope, bytes, credit, peer, link, out, cache } = incident;
+        let handler = u32::try_from(envelope.tag).unwrap_or(u32::MAX);
+        let number = link.number();
+        let mut responder = Responder { link, out, cache, request: envelope.data, flags: envelope.flags, done: false };
+        if let Err(refusal) = binding.grant.permit(handler, now()) {
+            responder.refuse(&refusal.to_string());
+        } else {
+            match binding.table.find(handler) {
+                None => responder.refuse(&format!("the endpoint has no handler {handler}")),
+                Some(Handler::Inline(handle)) => {
+                    let mut call = Call { handler, payload: bytes.get(), peer, responder };
+                    IN_HANDLER.set(true);
+                    let outcome = catch_unwind(AssertUnwindSafe(|| handle(&mut call)));
+                    IN_HANDLER.set(false);
+                    responder = call.responder;
+                    match outcome {
+                        Ok(()) => responder.close(),
+                        Err(_) => responder.refuse("the handler panicked"),
+                    }
+                }
+                Some(Handler::Threaded(handle)) => {
+                    let payload = match bytes {
+                        Bytes::Here(bytes) => bytes.to_vec(),
+                        Bytes::Own(bytes) => bytes,
+                    };
+                    let reply = Reply {
+                        shared: self.shared.weak().clone(),
+                        session: self.key,
+                        link: number,
+                        request: envelope.data,
+                        flags: envelope.flags,
+                        credit,
+                        done: false,
+                    };
+                    let request = Request { handler, payload, peer: peer.clone(), reply };
+                    let handle = handle.clone();
+                    self.shared.pool().run(Box::new(move || handle(request)));
+                    return;
+                }
+            }
+        }
+        let Responder { link, out, cache, .. } = responder;
+        link.handled(out, cache, credit);
+    }
+}

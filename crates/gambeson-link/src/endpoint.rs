@@ -1,0 +1,187 @@
+//! Endpoints: handlers behind numbers, and what the startpoints bound to them may do (secure-nexus paper, section 3.2).
+
+use std::sync::{Arc, Weak};
+
+use gambeson_proto::record::{answer, request};
+use gambeson_proto::startpoint::Grant;
+use gambeson_proto::suite::Protection;
+
+use crate::domain::{SessionKey, Shared};
+use crate::error::Error;
+use crate::identity::Peer;
+use crate::request::Call;
+
+/// What an endpoint is made with, and its startpoints inherit.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    pub(crate) class: String,
+    pub(crate) protection: Protection,
+    pub(crate) message_max: usize,
+}
+
+impl Default for Attributes {
+    /// Class `data`, sealed, messages of up to 64 MiB.
+    fn default() -> Self {
+        Attributes { class: "data".into(), protection: Protection::Privacy, message_max: 64 << 20 }
+    }
+}
+
+impl Attributes {
+    /// The class of its links, by which policy rules go; up to 32 letters, digits, `-`, `_` and `.`.
+    #[must_use]
+    pub fn class(mut self, class: &str) -> Self {
+        self.class = class.into();
+        self
+    }
+
+    /// How its links are protected, if the policy asks for no more.
+    #[must_use]
+    pub fn protection(mut self, protection: Protection) -> Self {
+        self.protection = protection;
+        self
+    }
+
+    /// The longest message that it takes, in bytes.
+    #[must_use]
+    pub fn message_max(mut self, bytes: usize) -> Self {
+        self.message_max = bytes;
+        self
+    }
+}
+
+type Inline = Box<dyn Fn(&mut Call<'_>) + Send + Sync>;
+type Threaded = Arc<dyn Fn(Request) + Send + Sync>;
+
+pub(crate) enum Handler {
+    /// Runs where the request arrives, at once. It may answer and must not wait.
+    Inline(Inline),
+    /// Runs on a thread of the domain's pool.
+    Threaded(Threaded),
+}
+
+/// The handlers of an endpoint, before it is there.
+#[derive(Default)]
+pub struct Handlers(pub(crate) Vec<(u32, Handler)>);
+
+impl Handlers {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Handlers::default()
+    }
+
+    /// A handler that runs where the request arrives, between two others: the fastest way, for what only answers. It
+    /// must not wait for anything, and may not use its own domain but to answer.
+    #[must_use]
+    pub fn inline(mut self, number: u32, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Self {
+        self.0.push((number, Handler::Inline(Box::new(handler))));
+        self
+    }
+
+    /// A handler that runs on a thread of its own among few, and may do what it likes.
+    #[must_use]
+    pub fn threaded(mut self, number: u32, handler: impl Fn(Request) + Send + Sync + 'static) -> Self {
+        self.0.push((number, Handler::Threaded(Arc::new(handler))));
+        self
+    }
+}
+
+pub(crate) struct Table {
+    pub(crate) attributes: Attributes,
+    handlers: Vec<(u32, Handler)>,
+}
+
+impl Table {
+    pub(crate) fn new(attributes: Attributes, handlers: Handlers) -> Result<Self, Error> {
+        let mut handlers = handlers.0;
+        handlers.sort_by_key(|&(number, _)| number);
+        if let Some(pair) = handlers.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(Error::Startpoint(format!("handler {} is there twice; number each once", pair[0].0)));
+        }
+        Ok(Table { attributes, handlers })
+    }
+
+    pub(crate) fn find(&self, number: u32) -> Option<&Handler> {
+        let at = match self.handlers.get(number as usize) {
+            Some(&(there, _)) if there == number => number as usize,
+            _ => self.handlers.binary_search_by_key(&number, |&(number, _)| number).ok()?,
+        };
+        Some(&self.handlers[at].1)
+    }
+}
+
+/// What a link is bound to at its endpoint.
+pub(crate) struct Binding {
+    pub(crate) table: Arc<Table>,
+    pub(crate) grant: Grant,
+}
+
+/// A request at its endpoint, as a threaded handler gets it.
+pub struct Request {
+    /// The handler's number.
+    pub handler: u32,
+    /// What was sent.
+    pub payload: Vec<u8>,
+    /// Who sent it, proved.
+    pub peer: Arc<Peer>,
+    pub(crate) reply: Reply,
+}
+
+impl Request {
+    /// Answers; of a stream, the last word. One-way requests take none.
+    pub fn answer(self, bytes: &[u8]) {
+        let mut reply = self.reply;
+        reply.send(bytes, answer::LAST);
+    }
+
+    /// Sends one of a stream of answers.
+    pub fn item(&mut self, bytes: &[u8]) {
+        self.reply.send(bytes, 0);
+    }
+
+    /// Says no, and why.
+    pub fn refuse(self, why: &str) {
+        let mut reply = self.reply;
+        reply.send(why.as_bytes(), answer::LAST | answer::REFUSED);
+    }
+}
+
+/// Where an answer goes that comes later.
+pub(crate) struct Reply {
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) session: SessionKey,
+    pub(crate) link: u64,
+    pub(crate) request: u64,
+    pub(crate) flags: u8,
+    /// What the request costs until it is handled.
+    pub(crate) credit: usize,
+    pub(crate) done: bool,
+}
+
+impl Reply {
+    fn send(&mut self, bytes: &[u8], flags: u8) {
+        if self.done || self.flags & (request::ANSWER | request::STREAM) == 0 {
+            return;
+        }
+        self.done = flags & answer::LAST != 0;
+        if let Some(shared) = self.shared.upgrade() {
+            shared.answer(self, bytes, flags);
+        }
+    }
+}
+
+impl Drop for Reply {
+    /// Nobody waits for ever: what a handler left open is closed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.send(b"the handler panicked", answer::LAST | answer::REFUSED);
+        } else if self.flags & request::STREAM != 0 {
+            self.send(&[], answer::LAST | answer::END);
+        } else {
+            self.send(b"the handler gave no answer", answer::LAST | answer::REFUSED);
+        }
+        if let Some(shared) = self.shared.upgrade() {
+            shared.handled(self);
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! How two domains begin a session: TLS 1.3, mutual (RFC 8446), and a word of greeting inside it.
+//!
+//! ```text
+//!  client ── ClientHello ──────────────────────────────────> server
+//!         <─ ServerHello .. CertificateRequest .. Finished ──
+//!         ── Certificate, CertificateVerify, Finished, Greeting ─>
+//!         <─────────────────────────────────────── Greeting ──
+//! ```
+//!
+//! TLS gives fresh keys (X25519MLKEM768), proves who owns which public key, and exports a secret. The greetings, its
+//! first and only application data, prove the job's secret and name the session. From then on the carrier belongs to
+//! our own records. Bytes in, bytes out: nothing here reads or writes a socket.
+//!
+//! Certificates are checked while TLS runs where there is something to check them against. A domain that accepts ranks
+//! of its job lets an unknown certificate pass there, as a rank's key is fresh, and asks for the proof in the greeting.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use gambeson_proto::key_schedule::{JobKeys, SessionKeys, Side, session_secret};
+use gambeson_proto::secret::Secret32;
+use gambeson_proto::suite::Suite;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName,
+    ServerConfig, ServerConnection, SignatureScheme,
+};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::identity::{Identity, KeyHash, Peer, ROLE, Trust};
+
+const PROTOCOL: &[u8] = b"gambeson-link/1";
+const EXPORT: &[u8] = b"EXPORTER-gambeson-link";
+const GREETING_VERSION: u8 = 1;
+/// No greeting, and no flight of TLS, is longer; who sends more is no domain.
+const FLIGHT_MAX: usize = 1 << 16;
+const NO_RANK: u32 = u32::MAX;
+
+/// What a domain brings to every handshake.
+pub(crate) struct Party {
+    trust: Arc<Trust>,
+    hash: KeyHash,
+    host: String,
+    rank: Option<u32>,
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Party {
+    pub(crate) fn new(identity: Identity, trust: Trust, host: String, rank: Option<u32>) -> Result<Self, Error> {
+        let unusable =
+            |cause: rustls::Error| Error::Identity(format!("the certificate or its key cannot be used: {cause}"));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let trust = Arc::new(trust);
+        let verifier = Arc::new(Verifier { trust: trust.clone(), provider: provider.clone() });
+        let hash = identity.key_hash();
+        let client = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(unusable)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier.clone())
+            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key());
+        let mut client = client.map_err(unusable)?;
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(unusable)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(identity.chain, identity.key);
+        let mut server = server.map_err(unusable)?;
+        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client.enable_sni = false;
+        client.resumption = rustls::client::Resumption::disabled();
+        server.alpn_protocols = vec![PROTOCOL.to_vec()];
+        server.send_tls13_tickets = 0;
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        Ok(Party { trust, hash, host, rank, client, server })
+    }
+
+    pub(crate) fn key_hash(&self) -> KeyHash {
+        self.hash
+    }
+
+    pub(crate) fn job(&self) -> Option<&JobKeys> {
+        self.trust.job.as_ref()
+    }
+}
+
+/// What both ends have when they are through.
+pub(crate) struct Agreed {
+    pub(crate) side: Side,
+    pub(crate) keys: SessionKeys,
+    pub(crate) peer: Peer,
+}
+
+/// A handshake under way.
+pub(crate) struct Handshake {
+    tls: Connection,
+    side: Side,
+    party: Arc<Party>,
+    /// Whose key must be at the other end, where the startpoint says so.
+    expected: Option<KeyHash>,
+    flight: Vec<u8>,
+    greeted: bool,
+    heard: Vec<u8>,
+    taken: usize,
+}
+
+impl Handshake {
+    /// Connects; `expected` is whose key has to be there.
+    pub(crate) fn connect(party: &Arc<Party>, expected: Option<KeyHash>) -> Result<Self, Error> {
+        // TLS wants a name to look for in the certificate; ours are known by their keys.
+        let name = ServerName::try_from("gambeson").expect("a DNS name");
+        let tls = ClientConnection::new(party.client.clone(), name);
+        let tls = Connection::Client(tls.map_err(|cause| refused(&cause))?);
+        Ok(Self::new(tls, Side::Client, party, expected))
+    }
+
+    /// Accepts.
+    pub(crate) fn accept(party: &Arc<Party>) -> Result<Self, Error> {
+        let tls = ServerConnection::new(party.server.clone());
+        let tls = Connection::Server(tls.map_err(|cause| refused(&cause))?);
+        Ok(Self::new(tls, Side::Server, party, None))
+    }
+
+    fn new(tls: Connection, side: Side, party: &Arc<Party>, expected: Option<KeyHash>) -> Self {
+        let party = party.clone();
+        Handshake { tls, side, party, expected, flight: Vec::new(), greeted: false, heard: Vec::new(), taken: 0 }
+    }
+
+    /// Takes what came, from the front of `came`, and says what is to be sent in `out`. `Some`: it is done, what is left
+    /// in `came` belongs to the session, and what is in `out` still has to be sent.
+    ///
+    /// # Errors
+    /// When the other end is not one to talk to; what is in `out` tells it why.
+    pub(crate) fn advance(&mut self, came: &mut &[u8], out: &mut Vec<u8>) -> Result<Option<Agreed>, Error> {
+        let result = self.proceed(came, out);
+        self.send(out);
+        result
+    }
+
+    fn proceed(&mut self, came: &mut &[u8], out: &mut Vec<u8>) -> Result<Option<Agreed>, Error> {
+        loop {
+            self.send(out);
+            if let Some(greeting) = self.greeting()? {
+                return self.conclude(&greeting).map(Some);
+            }
+            let Some(record) = self.next_record(came)? else { return Ok(None) };
+            let taken = self.tls.read_tls(&mut &record[..]);
+            debug_assert!(taken.is_ok_and(|taken| taken == record.len()), "TLS takes a record at a time");
+            self.tls.process_new_packets().map_err(|cause| refused(&cause))?;
+            if !self.tls.is_handshaking() && !self.greeted && self.side == Side::Client {
+                self.greet()?;
+            }
+            let _ = self.tls.reader().read_to_end(&mut self.heard);
+        }
+    }
+
+    /// The next whole record of TLS: never a byte of what may follow the handshake.
+    fn next_record(&mut self, came: &mut &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let want = match self.flight.get(3..5) {
+            Some(length) => 5 + usize::from(u16::from_be_bytes(length.try_into().expect("2 bytes"))),
+            None => 5,
+        };
+        let more = (want - self.flight.len()).min(came.len());
+        self.flight.extend_from_slice(&came[..more]);
+        *came = &came[more..];
+        self.taken += more;
+        if self.taken > FLIGHT_MAX {
+            return Err(Error::Protocol(
+                "the other end sends more than any handshake needs: it is no Gambeson domain".into(),
+            ));
+        }
+        if self.flight.len() < want {
+            return Ok(None);
+        }
+        if want == 5 && self.flight[3..5] != [0, 0] {
+            return self.next_record(came);
+        }
+        Ok(Some(std::mem::take(&mut self.flight)))
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) {
+        while self.tls.wants_write() {
+            self.tls.write_tls(out).expect("memory takes all");
+        }
+    }
+
+    fn exported(&self) -> Result<Secret32, Error> {
+        let mut secret = Zeroizing::new([0; 32]);
+        self.tls.export_keying_material(&mut *secret, EXPORT, None).map_err(|cause| refused(&cause))?;
+        Ok(Secret32::from_bytes(*secret))
+    }
+
+    /// version 1 | end's host 1 + n | rank 4 | job 16 | policy 8 | proof 32, behind their length
+    fn greet(&mut self) -> Result<(), Error> {
+        let host = &self.party.host.as_bytes()[..self.party.host.len().min(255)];
+        let mut words = vec![GREETING_VERSION, host.len() as u8];
+        words.extend_from_slice(host);
+        words.extend_from_slice(&self.party.rank.unwrap_or(NO_RANK).to_be_bytes());
+        match self.party.job() {
+            Some(job) => {
+                words.extend_from_slice(&job.job_id);
+                words.extend_from_slice(&job.policy_hash[..8]);
+                words.extend_from_slice(&job.session_proof(&self.exported()?, self.side));
+            }
+            None => words.extend_from_slice(&[0; 56]),
+        }
+        let mut greeting = (words.len() as u16).to_be_bytes().to_vec();
+        greeting.append(&mut words);
+        self.tls.writer().write_all(&greeting).map_err(|_| Error::Protocol("TLS does not take a greeting".into()))?;
+        self.greeted = true;
+        Ok(())
+    }
+
+    fn greeting(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let Some((length, rest)) = self.heard.split_first_chunk() else { return Ok(None) };
+        let length = usize::from(u16::from_be_bytes(*length));
+        if rest.len() > length {
+            return Err(Error::Protocol("the other end says more than a greeting before the session begins".into()));
+        }
+        Ok((rest.len() == length).then(|| rest.to_vec()))
+    }
+
+    fn conclude(&mut self, greeting: &[u8]) -> Result<Agreed, Error> {
+        let heard = Greeting::decode(greeting)?;
+        let (peer, of_job) = self.peer(&heard)?;
+        if self.side == Side::Server {
+            self.greet()?;
+        }
+        // Only what both ends have goes into the keys: the job counts where both proved it.
+        let job = self.party.job().filter(|_| of_job);
+        let nothing = ([0; 16], [0; 32], Suite::default());
+        let (job_id, policy_hash, suite) = job.map_or(nothing, |job| (job.job_id, job.policy_hash, job.suite));
+        let exporter = session_secret(&self.exported()?, job);
+        let (own, other) = (self.party.hash.0, peer.key.0);
+        let keys = SessionKeys { exporter, own, peer: other, job_id, policy_hash, suite };
+        Ok(Agreed { side: self.side, keys, peer })
+    }
+
+    /// Who it is, and whether it is of our job, by the first way of proving it that holds.
+    fn peer(&self, heard: &Greeting) -> Result<(Peer, bool), Error> {
+        let chain = self.tls.peer_certificates().unwrap_or_default();
+        let certificate = chain.first().ok_or_else(|| Error::Refused("the other end shows no certificate".into()))?;
+        let key = KeyHash::of(certificate).map_err(|cause| refused(&cause))?;
+        if self.expected.is_some_and(|expected| expected != key) {
+            let what =
+                "the key at that address is not the one that the startpoint names: another process listens there now";
+            return Err(Error::Refused(what.into()));
+        }
+        let known = |name: String, roles| Peer { key, name, roles, host: heard.host.clone() };
+        let mut why = "its key is not among those that are accepted here".to_owned();
+        if let Some(job) = self.party.job() {
+            let other = if self.side == Side::Client { Side::Server } else { Side::Client };
+            if heard.job != job.job_id {
+                why = "it belongs to another job, or to none".into();
+            } else if !bool::from(heard.proof.ct_eq(&job.session_proof(&self.exported()?, other))) {
+                why = "it names this job and does not have its secret".into();
+            } else if heard.policy != job.policy_hash[..8] {
+                why = "it is of this job, under another policy; start all of it from one `gambeson run`".into();
+                return Err(Error::Refused(format!("the other end (on {}) is refused: {why}", heard.host)));
+            } else {
+                let name = heard.rank.map_or("a process of the job".to_owned(), |rank| format!("rank {rank}"));
+                return Ok((known(name, vec![JOB_ROLE.to_owned()]), true));
+            }
+        }
+        if let Some((name, roles)) = self.party.trust.pinned.get(&key) {
+            return Ok((known(name.clone(), roles.clone()), false));
+        }
+        if self.party.trust.roots.is_some() && verified(&self.party.trust, chain, self.side).is_ok() {
+            let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| bad_certificate());
+            let parsed = parsed.map_err(|cause| refused(&cause))?;
+            let name = parsed.valid_dns_names().next().unwrap_or("without a name").to_owned();
+            let roles = parsed.valid_uri_names().filter_map(|uri| uri.strip_prefix(ROLE)).map(str::to_owned);
+            return Ok((known(name, roles.collect()), false));
+        }
+        Err(Error::Refused(format!("the other end (on {}, key {key}) is refused: {why}", heard.host)))
+    }
+}
+
+/// The role of whoever proved the job's secret.
+const JOB_ROLE: &str = "rank";
+
+struct Greeting {
+    host: String,
+    rank: Option<u32>,
+    job: [u8; 16],
+    policy: [u8; 8],
+    proof: [u8; 32],
+}
+
+impl Greeting {
+    fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        Self::parse(bytes)
+            .ok_or_else(|| Error::Protocol("the other end's greeting is of another version of Gambeson".into()))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (&[version, length], rest) = bytes.split_first_chunk()?;
+        let (host, rest) = rest.split_at_checked(usize::from(length))?;
+        let (rank, rest) = rest.split_first_chunk()?;
+        let (job, rest) = rest.split_first_chunk()?;
+        let (policy, rest) = rest.split_first_chunk()?;
+        let proof = rest.try_into().ok()?;
+        let rank = Some(u32::from_be_bytes(*rank)).filter(|&rank| rank != NO_RANK);
+        let host = std::str::from_utf8(host).ok().filter(|host| !host.chars().any(char::is_control))?.to_owned();
+        (version == GREETING_VERSION).then_some(Greeting { host, rank, job: *job, policy: *policy, proof })
+    }
+}
+
+fn bad_certificate() -> rustls::Error {
+    rustls::Error::InvalidCertificate(CertificateError::BadEncoding)
+}
+
+/// Whether a certificate is one of the authorities', for the use that the other end makes of it.
+fn verified(trust: &Trust, chain: &[CertificateDer<'_>], side: Side) -> Result<(), rustls::Error> {
+    let (certificate, intermediates) = chain.split_first().ok_or_else(bad_certificate)?;
+    let roots = trust.roots.as_ref().ok_or(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+    let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| bad_certificate())?;
+    let usage = if side == Side::Client { webpki::KeyUsage::server_auth() } else { webpki::KeyUsage::client_auth() };
+    let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+    let checked =
+        parsed.verify_for_usage(algorithms.all, &roots.roots, intermediates, UnixTime::now(), usage, None, None);
+    checked.map(drop).map_err(|cause| {
+        rustls::Error::InvalidCertificate(match cause {
+            webpki::Error::CertExpired { .. } => CertificateError::Expired,
+            webpki::Error::CertNotValidYet { .. } => CertificateError::NotValidYet,
+            _ => CertificateError::UnknownIssuer,
+        })
+    })
+}
+
+/// Both ends' check of certificates: what the peer signs it must own; whether it is known is asked here where it can be.
+#[derive(Debug)]
+struct Verifier {
+    trust: Arc<Trust>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    fn check(&self, first: &CertificateDer<'_>, more: &[CertificateDer<'_>], side: Side) -> Result<(), rustls::Error> {
+        let key = KeyHash::of(first)?;
+        if self.trust.job.is_some() || self.trust.pinned.contains_key(&key) {
+            return Ok(());
+        }
+        let chain: Vec<_> = std::iter::once(first.clone()).chain(more.iter().cloned()).collect();
+        verified(&self.trust, &chain, side)
+    }
+
+    fn signed(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    /// TLS 1.2 is never offered.
+    fn never() -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOffered))
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        first: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.check(first, more, Side::Client).map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Self::never()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        first: &CertificateDer<'_>,
+        more: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.check(first, more, Side::Server).map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Self::never()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn refused(cause: &rustls::Error) -> Error {
+    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+    Error::Refused(match cause {
+        InvalidCertificate(CertificateError::Expired) => "the other end's certificate has expired".into(),
+        InvalidCertificate(CertificateError::NotValidYet) => {
+            "the other end's certificate is not valid yet; compare the clocks".into()
+        }
+        InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the other end's key is neither pinned here nor certified by an authority that is accepted here".into()
+        }
+        AlertReceived(alert) => format!("the other end refuses this one (TLS alert {alert:?}): its log says why"),
+        InvalidMessage(_) => "the other end does not speak TLS: it is no Gambeson domain".into(),
+        cause => format!("the handshake failed: {cause}"),
+    })
+}

@@ -1,0 +1,159 @@
+//! Who a domain is, and whom it accepts: job, pinned public key or certificate, always mutual.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use gambeson_proto::key_schedule::JobKeys;
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::error::Error;
+
+/// SHA-256 of a domain's public key (its SubjectPublicKeyInfo in DER, RFC 5280 section 4.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyHash(pub [u8; 32]);
+
+impl KeyHash {
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<Self, rustls::Error> {
+        let parsed = webpki::EndEntityCert::try_from(certificate)
+            .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
+        let hash = digest(&SHA256, parsed.subject_public_key_info().as_ref());
+        Ok(KeyHash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes")))
+    }
+
+    /// Reads 64 hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).expect("two digits");
+        Some(KeyHash(std::array::from_fn(byte)))
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "KeyHash({self})")
+    }
+}
+
+/// A domain's own key, with the certificate that shows it.
+pub struct Identity {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+    hash: KeyHash,
+}
+
+impl Identity {
+    /// A fresh Ed25519 key in a certificate of its own: what ranks of a job use, and whoever is known by a pinned key.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn generate() -> Result<Self, Error> {
+        let made = KeyPair::generate_for(&PKCS_ED25519);
+        let made = made.and_then(|key| Ok((CertificateParams::new(Vec::new())?.self_signed(&key)?, key)));
+        let (certificate, key) = made.map_err(|cause| Error::identity(format!("no key could be made: {cause}")))?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        Self::new(vec![certificate.der().clone()], key)
+    }
+
+    /// A certificate with its chain and its private key, both in PEM (RFC 7468).
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
+        let parsed = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
+        let chain = parsed.map_err(|cause| Error::identity(format!("the certificate is not readable: {cause}")))?;
+        let key = PrivateKeyDer::from_pem_slice(key);
+        Self::new(chain, key.map_err(|cause| Error::identity(format!("the private key is not readable: {cause}")))?)
+    }
+
+    fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, Error> {
+        let first = chain.first().ok_or_else(|| Error::identity("the file holds no certificate".into()))?;
+        let hash = KeyHash::of(first).map_err(|cause| Error::identity(format!("the certificate is none: {cause}")))?;
+        Ok(Identity { chain, key, hash })
+    }
+
+    /// By what others know this domain.
+    #[must_use]
+    pub fn key_hash(&self) -> KeyHash {
+        self.hash
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Identity").field("key_hash", &self.hash).finish_non_exhaustive()
+    }
+}
+
+/// Whom a domain talks to. Without anything it talks to nobody.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    pub(crate) job: Option<JobKeys>,
+    pub(crate) pinned: BTreeMap<KeyHash, (String, Vec<String>)>,
+    pub(crate) roots: Option<Arc<RootCertStore>>,
+}
+
+impl Trust {
+    /// Accepts who proves that it has this job's secret; its roles are `rank`. Both ends need the job.
+    #[must_use]
+    pub fn job(mut self, keys: JobKeys) -> Self {
+        self.job = Some(keys);
+        self
+    }
+
+    /// Accepts the owner of this public key, under a name and with roles.
+    #[must_use]
+    pub fn pinned(mut self, key: KeyHash, name: &str, roles: &[&str]) -> Self {
+        self.pinned.insert(key, (name.to_owned(), roles.iter().map(|&role| role.to_owned()).collect()));
+        self
+    }
+
+    /// Accepts certificates that these authorities signed, for servers and for clients. The name is the certificate's
+    /// first DNS name, the roles are what its URIs of the form `gambeson:role:NAME` name.
+    ///
+    /// # Errors
+    /// When the text holds no certificate of an authority.
+    pub fn authorities(mut self, pem: &[u8]) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate =
+                certificate.map_err(|cause| Error::identity(format!("an authority is not readable: {cause}")))?;
+            let added = roots.add(certificate);
+            added.map_err(|cause| Error::identity(format!("an authority's certificate cannot be used: {cause}")))?;
+        }
+        if roots.is_empty() {
+            return Err(Error::identity("the file holds no authority's certificate".into()));
+        }
+        self.roots = Some(Arc::new(roots));
+        Ok(self)
+    }
+}
+
+/// Who is at the other end of a session, proved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its public key.
+    pub key: KeyHash,
+    /// What it is known by: `rank` of the job, the pinned key's name, or the certificate's.
+    pub name: String,
+    /// What it may be asked to be.
+    pub roles: Vec<String>,
+    /// The host that it says it is on; vouched for by whoever vouches for it.
+    pub host: String,
+}
+
+/// The prefix of a role among a certificate's URIs.
+pub(crate) const ROLE: &str = "gambeson:role:";

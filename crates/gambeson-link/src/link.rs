@@ -1,0 +1,333 @@
+//! One link: its security context in both directions, its credit, and the messages that go over it in records.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use gambeson_proto::key_cache::KeyCache;
+use gambeson_proto::key_schedule::{PairRoots, Root};
+use gambeson_proto::record::{Envelope, Header, Kind, Payload, Plan};
+use gambeson_proto::session::{EpochLimits, ReceiveSession, SendSession};
+use gambeson_proto::suite::{Protection, Suite};
+
+use crate::endpoint::Binding;
+use crate::request::Waiting;
+use crate::stream::Outgoing;
+
+/// Bytes of payload in a record: long enough that its fixed costs vanish, short enough that sealing, the carrier and
+/// opening overlap.
+pub(crate) const RECORD_MAX: usize = 64 << 10;
+/// Bytes that one end of a link may have under way or unhandled at the other.
+pub(crate) const WINDOW: usize = 1 << 20;
+/// What a record costs beside its payload.
+const COST: usize = 64;
+
+/// A link in one of its sessions.
+pub(crate) struct Link {
+    number: u64,
+    protection: Protection,
+    send: SendSession,
+    receive: ReceiveSession,
+    /// Bytes that we may still send.
+    credit: usize,
+    /// Credit that the peer used, and of that what is handled and not yet given back.
+    used: usize,
+    owed: usize,
+    /// Messages, or what is left of them, that found no credit.
+    queue: VecDeque<Queued>,
+    assembling: Option<Box<Assembling>>,
+    pub(crate) role: Role,
+}
+
+/// Which end of the link this is.
+pub(crate) enum Role {
+    /// A session's own link.
+    Control,
+    /// The startpoint's.
+    Start(Box<Waiting>),
+    /// The endpoint's.
+    End(Arc<Binding>),
+}
+
+struct Queued {
+    envelope: Envelope,
+    bytes: Vec<u8>,
+    /// Bytes that went; `None`: not even the envelope did.
+    gone: Option<usize>,
+}
+
+struct Assembling {
+    envelope: Envelope,
+    bytes: Vec<u8>,
+    size: usize,
+    /// Credit held back until the message is handled.
+    held: usize,
+}
+
+/// A record whose author is proved and whose turn it is.
+pub(crate) enum Received<'r> {
+    /// A message, whole, with the credit that handling it frees.
+    Whole(Envelope, Bytes<'r>, usize),
+    /// Part of a message.
+    Part,
+}
+
+/// A message's payload: in the record, or put together from several.
+pub(crate) enum Bytes<'r> {
+    Here(&'r [u8]),
+    Own(Vec<u8>),
+}
+
+impl Bytes<'_> {
+    pub(crate) fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Here(bytes) => bytes,
+            Bytes::Own(bytes) => bytes,
+        }
+    }
+}
+
+/// Why a record is not taken; each is the end of its carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unacceptable(pub(crate) &'static str);
+
+impl Link {
+    pub(crate) fn new(number: u64, roots: PairRoots, suite: Suite, protection: Protection, role: Role) -> Self {
+        let sending = |root: Root| SendSession::new(root, suite, protection, EpochLimits::default());
+        Link {
+            number,
+            protection,
+            send: sending(roots.send),
+            receive: ReceiveSession::new(roots.receive, suite, protection),
+            credit: WINDOW,
+            used: 0,
+            owed: 0,
+            queue: VecDeque::new(),
+            assembling: None,
+            role,
+        }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether all that was sent has gone into the session's stream.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Sends a message, now or when there is credit; what has to wait is copied.
+    pub(crate) fn send(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
+        let gone = if self.queue.is_empty() { self.emit(out, cache, envelope, bytes, None) } else { None };
+        if gone != Some(bytes.len()) {
+            let begun = gone.unwrap_or(0);
+            let gone = gone.map(|_| 0);
+            self.queue.push_back(Queued { envelope, bytes: bytes[begun..].to_vec(), gone });
+        }
+    }
+
+    /// Goes on with messages that waited.
+    pub(crate) fn pump(&mut self, out: &mut Outgoing, cache: &mut KeyCache) {
+        while let Some(mut queued) = self.queue.pop_front() {
+            queued.gone = self.emit(out, cache, queued.envelope, &queued.bytes, queued.gone);
+            if queued.gone != Some(queued.bytes.len()) {
+                self.queue.push_front(queued);
+                return;
+            }
+        }
+    }
+
+    /// Emits records of a message from where it is; how far it came.
+    fn emit(
+        &mut self,
+        out: &mut Outgoing,
+        cache: &mut KeyCache,
+        first: Envelope,
+        bytes: &[u8],
+        mut gone: Option<usize>,
+    ) -> Option<usize> {
+        while gone != Some(bytes.len()) {
+            let from = gone.unwrap_or(0);
+            let len = (bytes.len() - from).min(RECORD_MAX);
+            if !matches!(self.role, Role::Control) {
+                let waits = matches!(&self.role, Role::Start(waiting) if !waiting.may_send());
+                if waits || self.credit < len + COST || !out.has_room() {
+                    break;
+                }
+                self.credit -= len + COST;
+            }
+            let envelope = if gone.is_none() { first } else { Envelope::new(Kind::More) };
+            self.seal(out, cache, envelope, &bytes[from..from + len]);
+            gone = Some(from + len);
+        }
+        gone
+    }
+
+    fn seal(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
+        let stamp = self.send.take(1, bytes.len() + gambeson_proto::record::ENVELOPE_LEN);
+        // 2^63 records, or 2^32 epochs of 2^32 records: no program lives that long.
+        let stamp = stamp.expect("a link has sequences for longer than a computer runs");
+        let plan = Plan { stamp, connection: self.number, introduction: None, envelope, payload: bytes.len() };
+        let record = out.record(plan.len());
+        plan.seal(self.send.context(cache, stamp.epoch), self.protection, bytes, record);
+    }
+
+    /// Credit goes back to the peer once there is enough to be worth a record.
+    pub(crate) fn handled(&mut self, out: &mut Outgoing, cache: &mut KeyCache, credit: usize) {
+        self.owed += credit;
+        if self.owed >= WINDOW / 4 {
+            let envelope = Envelope { size: self.owed as u64, ..Envelope::new(Kind::Credit) };
+            self.used -= self.owed;
+            self.owed = 0;
+            self.seal(out, cache, envelope, &[]);
+        }
+    }
+
+    /// What was freed on the way to a whole message.
+    pub(crate) fn give_back(&mut self, out: &mut Outgoing, cache: &mut KeyCache) {
+        self.handled(out, cache, 0);
+    }
+
+    /// Nobody waits for the answers to a request any more.
+    pub(crate) fn cancel(&mut self, out: &mut Outgoing, cache: &mut KeyCache, request: u64) {
+        self.seal(out, cache, Envelope { data: request, ..Envelope::new(Kind::Cancel) }, &[]);
+    }
+
+    /// The endpoint answered the activation. Whether it proves that it has the link's keys.
+    pub(crate) fn granted(&mut self, answer: &[u8]) -> bool {
+        match &mut self.role {
+            Role::Start(waiting) => waiting.granted(answer),
+            Role::Control | Role::End(_) => false,
+        }
+    }
+
+    /// Authenticates a record and takes it in.
+    pub(crate) fn open<'r>(
+        &mut self,
+        cache: &mut KeyCache,
+        header: &Header,
+        record: &'r mut [u8],
+        message_max: usize,
+    ) -> Result<Received<'r>, Unacceptable> {
+        let expected = self.receive.expected();
+        let context = self.receive.context(cache, header.stamp.epoch);
+        let context = context.map_err(|_| Unacceptable("a record of an epoch that is not due"))?;
+        let opened = header.open(context, self.protection, record);
+        let (envelope, payload) = opened.ok_or(Unacceptable("a record whose authentication tag is wrong"))?;
+        if header.stamp.sequence != expected {
+            return Err(Unacceptable("an authentic record that is not the next: one was left out or sent again"));
+        }
+        let envelope = envelope.ok_or(Unacceptable("a record of a kind that this version does not know"))?;
+        let len = payload.len();
+        let begins = matches!(envelope.kind, Kind::Request | Kind::Answer | Kind::Control);
+        let counts = (begins || envelope.kind == Kind::More) && !matches!(self.role, Role::Control);
+        let cost = if counts { len + COST } else { 0 };
+        if self.used + cost > WINDOW {
+            return Err(Unacceptable("more than it has credit for"));
+        }
+        let altered = Unacceptable("a record whose payload was altered");
+        // Until the payload has proved right nothing moves: the same record may come again over another carrier.
+        let (received, held) = if envelope.kind == Kind::More {
+            let assembling =
+                self.assembling.as_mut().ok_or(Unacceptable("the rest of a message that was not begun"))?;
+            if len == 0 || assembling.bytes.len() + len > assembling.size {
+                return Err(Unacceptable("more of a message than it has"));
+            }
+            assembling.append(payload).ok_or(altered)?;
+            // Of a long message the last half window is held back until it is handled.
+            let held = (assembling.held + cost).min(WINDOW / 2);
+            let freed = assembling.held + cost - held;
+            assembling.held = held;
+            self.owed += freed;
+            let whole = assembling.bytes.len() == assembling.size;
+            (self.assembling.take_if(|_| whole).map(|done| (done.envelope, Bytes::Own(done.bytes))), held)
+        } else if begins && envelope.size > len as u64 {
+            let size = usize::try_from(envelope.size).unwrap_or(usize::MAX);
+            if self.assembling.is_some() || len == 0 || size > message_max {
+                return Err(Unacceptable("a message longer than what is agreed on, or within another"));
+            }
+            // Memory grows with what has come, not with what a header promises.
+            let mut assembling = Assembling { envelope, bytes: Vec::new(), size, held: cost };
+            assembling.append(payload).ok_or(altered)?;
+            self.assembling = Some(Box::new(assembling));
+            (None, 0)
+        } else {
+            if (begins && (envelope.size != len as u64 || self.assembling.is_some())) || (!begins && len > 0) {
+                return Err(Unacceptable("a message that contradicts its own length"));
+            }
+            payload.deliver(&mut InPlace).ok_or(altered)?;
+            let at = record.len() - len;
+            (Some((envelope, Bytes::Here(&record[at..]))), cost)
+        };
+        self.used += cost;
+        self.receive.accept(header.stamp, 1);
+        Ok(match received {
+            Some((envelope, bytes)) => Received::Whole(envelope, bytes, held),
+            None => Received::Part,
+        })
+    }
+
+    /// The peer gave credit back. False: more than there is.
+    pub(crate) fn credited(&mut self, size: u64) -> bool {
+        let credit = usize::try_from(size).ok().and_then(|size| self.credit.checked_add(size));
+        match credit.filter(|&credit| credit <= WINDOW) {
+            Some(credit) => {
+                self.credit = credit;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Assembling {
+    fn append(&mut self, payload: Payload<'_>) -> Option<()> {
+        let at = self.bytes.len();
+        if self.bytes.capacity() < at + payload.len() {
+            let room = (2 * at).clamp(payload.len(), self.size - at);
+            self.bytes.reserve_exact(room);
+        }
+        self.bytes.resize(at + payload.len(), 0);
+        let delivered = payload.deliver(&mut Into(&mut self.bytes[at..]));
+        if delivered.is_none() {
+            self.bytes.truncate(at);
+        }
+        delivered
+    }
+}
+
+/// Opens into memory of ours.
+struct Into<'b>(&'b mut [u8]);
+
+impl gambeson_proto::record::Destination for Into<'_> {
+    fn contiguous(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.0.get_mut(..len)
+    }
+
+    fn copy(&mut self, from: &[u8]) {
+        self.0[..from.len()].copy_from_slice(from);
+    }
+}
+
+/// Opens where the record stands.
+struct InPlace;
+
+impl gambeson_proto::record::Destination for InPlace {
+    fn contiguous(&mut self, _len: usize) -> Option<&mut [u8]> {
+        None
+    }
+
+    fn copy(&mut self, _from: &[u8]) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_small_at_its_endpoint() {
+        // What the allocator adds is for the test of startpoints in gambeson-proto to say.
+        let bytes = size_of::<Option<Box<Link>>>() + size_of::<Link>() + 2 * size_of::<usize>() + size_of::<Binding>();
+        assert!(bytes <= 512, "{bytes} bytes");
+    }
+}

@@ -1,0 +1,462 @@
+//! A session: two domains, one carrier at a time, and the links between their endpoints and startpoints. Bytes come in
+//! and go out through the carrier that it is given; it waits for nothing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use gambeson_proto::key_cache::KeyCache;
+use gambeson_proto::key_schedule::{End, LinkKeys, LinkTerms, PairRoots, Resumption, Side, link_roots};
+use gambeson_proto::record::{self, Envelope, Header, Kind};
+use gambeson_proto::startpoint::{self, Address, Opening};
+use gambeson_proto::suite::{Protection, Suite};
+
+use crate::carrier::Carrier;
+use crate::endpoint::Binding;
+use crate::handshake::Agreed;
+use crate::identity::Peer;
+use crate::link::{Bytes, Link, RECORD_MAX, Received, Role, Unacceptable};
+use crate::request::Waiting;
+use crate::stream::{Incoming, Outgoing};
+
+/// The longest record.
+const LONGEST: usize = record::capacity(RECORD_MAX);
+/// How many bytes come before the peer is told that they have.
+const ACKNOWLEDGE: u64 = 256 << 10;
+/// Carriers that may bring something unacceptable in a row: beyond, somebody does not let the session go on.
+const BARREN_MAX: u32 = 8;
+/// Longest control message: an activation.
+const CONTROL_MAX: usize = 4096;
+
+/// What control messages say: the tag of their envelopes.
+mod word {
+    /// Link `data` is opened; the payload is the activation.
+    pub(super) const ACTIVATE: u64 = 1;
+    /// Link `data` is refused; the payload says why.
+    pub(super) const DENIED: u64 = 2;
+    /// Link `data` is there; the payload proves that the endpoint has its keys.
+    pub(super) const GRANTED: u64 = 6;
+    /// All before byte `data` of the peer's stream has come.
+    pub(super) const ARRIVED: u64 = 3;
+    /// Link `data` is not needed any more.
+    pub(super) const RELEASED: u64 = 4;
+    /// The domain closes.
+    pub(super) const CLOSED: u64 = 5;
+}
+
+/// What a session asks of its domain.
+pub(crate) trait Desk {
+    /// Admits a link, or says why not.
+    fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String>;
+    /// Has a request handled; what handling it costs comes back when that is over.
+    fn request(&mut self, incident: Incident<'_>);
+}
+
+/// A link that an endpoint admitted.
+pub(crate) struct Opened {
+    pub(crate) number: u64,
+    pub(crate) keys: LinkKeys,
+    pub(crate) protection: Protection,
+    pub(crate) binding: Arc<Binding>,
+}
+
+/// A request that came.
+pub(crate) struct Incident<'i> {
+    pub(crate) binding: Arc<Binding>,
+    pub(crate) envelope: Envelope,
+    pub(crate) bytes: Bytes<'i>,
+    pub(crate) credit: usize,
+    pub(crate) peer: &'i Arc<Peer>,
+    pub(crate) link: &'i mut Link,
+    pub(crate) out: &'i mut Outgoing,
+    pub(crate) cache: &'i mut KeyCache,
+}
+
+/// Two domains that know each other.
+pub(crate) struct Session {
+    pub(crate) peer: Arc<Peer>,
+    /// Its keys, and the numbers of its links.
+    links: startpoint::Session,
+    suite: Suite,
+    side: Side,
+    resumption: Resumption,
+    /// Where the peer listens, if it was us who connected.
+    addresses: Vec<Address>,
+    carrier: Option<Box<dyn Carrier>>,
+    /// Why there is no carrier, and since when.
+    lost: Option<(String, Instant)>,
+    /// Whether somebody looks for another one.
+    sought: bool,
+    /// Carriers given up for what came over them, without a record in between.
+    barren: u32,
+    out: Outgoing,
+    incoming: Incoming,
+    control: Link,
+    /// Links whose startpoints are here.
+    ours: Vec<Option<Box<Link>>>,
+    /// Links whose endpoints are here.
+    theirs: Vec<Option<Box<Link>>>,
+    acknowledged: u64,
+    /// Why it is over.
+    over: Option<String>,
+}
+
+impl Session {
+    /// `addresses`: where the peer listens, if it was us who connected; `rest`: what came behind the handshake.
+    pub(crate) fn new(agreed: Agreed, carrier: Box<dyn Carrier>, addresses: &[Address], rest: &[u8]) -> Self {
+        let Agreed { side, keys, peer } = agreed;
+        let resumption = Resumption::new(&keys.exporter);
+        let end = if side == Side::Client { End::Startpoint } else { End::Endpoint };
+        let suite = keys.suite;
+        let terms =
+            LinkTerms { number: 0, nonce: [0; 16], name: [0; 32], protection: Protection::Privacy, partition: None };
+        let roots = directed(link_roots(&keys, end, None, &terms), end);
+        let control = Link::new(0, roots, suite, Protection::Privacy, Role::Control);
+        let mut incoming = Incoming::new(LONGEST);
+        incoming.begin_with(rest);
+        Session {
+            peer: Arc::new(peer),
+            links: startpoint::Session::new(keys, end),
+            suite,
+            side,
+            resumption,
+            addresses: addresses.to_vec(),
+            carrier: Some(carrier),
+            lost: None,
+            sought: false,
+            barren: 0,
+            out: Outgoing::new(),
+            incoming,
+            control,
+            ours: Vec::new(),
+            theirs: Vec::new(),
+            acknowledged: 0,
+            over: None,
+        }
+    }
+
+    /// The carrier, unless it is lost.
+    pub(crate) fn carrier(&mut self) -> Option<&mut dyn Carrier> {
+        match &mut self.carrier {
+            Some(carrier) => Some(&mut **carrier),
+            None => None,
+        }
+    }
+
+    /// Why there is no carrier, and since when.
+    pub(crate) fn lost(&self) -> Option<&(String, Instant)> {
+        self.lost.as_ref()
+    }
+
+    /// Whether somebody should look for another carrier: asked once for each that is lost.
+    pub(crate) fn wants_carrier(&mut self) -> bool {
+        !self.addresses.is_empty() && !std::mem::replace(&mut self.sought, true)
+    }
+
+    /// Where to get another carrier: known to the side that connected.
+    pub(crate) fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    pub(crate) fn resumption(&self) -> &Resumption {
+        &self.resumption
+    }
+
+    /// How many of the peer's bytes have come.
+    pub(crate) fn received(&self) -> u64 {
+        self.incoming.taken()
+    }
+
+    /// Goes on over another carrier, at whose other end the peer has all before `arrived`, and of which `rest` has come. False: it cannot have that,
+    /// and the session is over.
+    pub(crate) fn resume(&mut self, carrier: Box<dyn Carrier>, arrived: u64, rest: &[u8]) -> bool {
+        self.incoming.begin_with(rest);
+        if !self.out.rewind(arrived) {
+            self.end("the other end has lost what it had received: it was restored from an older state");
+            return false;
+        }
+        (self.carrier, self.lost, self.sought) = (Some(carrier), None, false);
+        self.flush();
+        true
+    }
+
+    /// The carrier is gone; the session waits for another.
+    pub(crate) fn lose(&mut self, why: &str) {
+        if self.over.is_none() && self.lost.is_none() {
+            self.carrier = None;
+            self.incoming.begin_with(&[]);
+            self.lost = Some((why.to_owned(), Instant::now()));
+        }
+    }
+
+    /// Why nothing comes or goes any more.
+    pub(crate) fn over(&self) -> Option<&str> {
+        self.over.as_deref()
+    }
+
+    /// Its keys, and the numbers of its links: what a startpoint is activated with.
+    pub(crate) fn links(&mut self) -> &mut startpoint::Session {
+        &mut self.links
+    }
+
+    /// Opens a link from a startpoint here: the activation goes out before anything else of the link.
+    pub(crate) fn open_link(&mut self, cache: &mut KeyCache, opening: Opening) -> u64 {
+        let Opening { activation, keys } = opening;
+        let (number, protection) = (activation.number, activation.protection);
+        let role = Role::Start(Box::new(Waiting::new(keys.answer, protection != Protection::None)));
+        let link = Link::new(number, directed(keys, End::Startpoint), self.suite, protection, role);
+        debug_assert_eq!(place(number), self.ours.len(), "links are numbered in turn");
+        self.ours.push(Some(Box::new(link)));
+        self.say(cache, word::ACTIVATE, number, &activation.encode());
+        number
+    }
+
+    /// A link, with what it takes to send on it.
+    pub(crate) fn link(&mut self, number: u64) -> Option<(&mut Link, &mut Outgoing)> {
+        let links = if side_of(number) == self.side { &mut self.ours } else { &mut self.theirs };
+        let link = links.get_mut(place(number))?.as_deref_mut()?;
+        Some((link, &mut self.out))
+    }
+
+    /// Whether startpoints here are bound by it.
+    pub(crate) fn has_startpoints(&self) -> bool {
+        self.ours.iter().any(Option::is_some)
+    }
+
+    /// A startpoint is gone.
+    pub(crate) fn release(&mut self, cache: &mut KeyCache, number: u64) {
+        self.ours[place(number)] = None;
+        if self.over.is_none() {
+            self.say(cache, word::RELEASED, number, &[]);
+        }
+    }
+
+    /// Says that this domain closes.
+    pub(crate) fn close(&mut self, cache: &mut KeyCache) {
+        self.say(cache, word::CLOSED, 0, &[]);
+    }
+
+    fn say(&mut self, cache: &mut KeyCache, what: u64, data: u64, bytes: &[u8]) {
+        let envelope = Envelope { tag: what, data, size: bytes.len() as u64, ..Envelope::new(Kind::Control) };
+        self.control.send(&mut self.out, cache, envelope, bytes);
+    }
+
+    /// Gives the carrier what waits. Whether some is left.
+    pub(crate) fn flush(&mut self) -> bool {
+        let Some(carrier) = self.carrier.as_mut().filter(|_| self.out.waits()) else { return false };
+        if let Err(cause) = self.out.write(&mut **carrier) {
+            self.lose(&cause.to_string());
+            return false;
+        }
+        // What is in shared memory is not lost on the way, so nothing is kept for another carrier.
+        if carrier.kind().is_lossless() {
+            self.out.arrived(self.out.written());
+        }
+        self.out.waits()
+    }
+
+    /// Reads what has come and does what it says. Whether anything did.
+    pub(crate) fn progress(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> bool {
+        let mut any = false;
+        loop {
+            match self.take(cache, desk) {
+                Ok(taken) => {
+                    if taken {
+                        self.barren = 0;
+                    }
+                    any |= taken;
+                }
+                // Whoever sits on the wire can do that. What was sent in its place comes again over another carrier.
+                Err(Unacceptable(what)) => {
+                    let (peer, carrier) = (&self.peer, &self.carrier);
+                    let over = carrier.as_ref().map_or(String::new(), |carrier| format!(" over {}", carrier.kind()));
+                    let why = format!(
+                        "{what} came from {} on {}{over}: it was tampered with on the way",
+                        peer.name, peer.host
+                    );
+                    eprintln!("gambeson: {why}");
+                    self.barren += 1;
+                    if self.barren > BARREN_MAX {
+                        self.end(&format!("{why}, again and again"));
+                    }
+                    self.lose(&why);
+                    return true;
+                }
+            }
+            let Some(carrier) = self.carrier.as_mut().filter(|_| self.over.is_none()) else { return any };
+            match self.incoming.read(&mut **carrier) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(cause) => {
+                    self.lose(&cause.to_string());
+                    return true;
+                }
+            }
+        }
+        let lossy = self.carrier.as_ref().is_some_and(|carrier| !carrier.kind().is_lossless());
+        if lossy && self.incoming.taken() - self.acknowledged >= ACKNOWLEDGE {
+            self.acknowledged = self.incoming.taken();
+            self.say(cache, word::ARRIVED, self.acknowledged, &[]);
+        }
+        self.flush();
+        if self.out.eased() {
+            for link in self.ours.iter_mut().chain(&mut self.theirs).flatten() {
+                link.pump(&mut self.out, cache);
+            }
+            self.flush();
+        }
+        any
+    }
+
+    /// Everything that waits for this session hears why nothing will come.
+    pub(crate) fn end(&mut self, why: &str) {
+        if self.over.is_none() {
+            self.over = Some(why.to_owned());
+            (self.carrier, self.lost) = (None, None);
+            for link in self.ours.iter_mut().flatten() {
+                if let Role::Start(waiting) = &mut link.role {
+                    waiting.give_up(why);
+                }
+            }
+        }
+    }
+
+    /// Takes all whole records that are here.
+    fn take(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> Result<bool, Unacceptable> {
+        let mut any = false;
+        loop {
+            let Self { incoming, control, ours, theirs, out, peer, links, suite, side, .. } = self;
+            let record = incoming.record(LONGEST).map_err(|_| Unacceptable("a record longer than any"))?;
+            let Some(record) = record else { return Ok(any) };
+            any = true;
+            let header = Header::parse(record).ok_or(Unacceptable("bytes that are no record"))?;
+            let number = header.connection;
+            if number == 0 {
+                let Received::Whole(envelope, bytes, _) = control.open(cache, &header, record, CONTROL_MAX)? else {
+                    continue;
+                };
+                if envelope.kind != Kind::Control {
+                    return Err(Unacceptable("a message of links beside them"));
+                }
+                let (what, data) = (envelope.tag, envelope.data);
+                match what {
+                    word::ACTIVATE => {
+                        if side_of(data) == *side || data == 0 || place(data) != theirs.len() {
+                            return Err(Unacceptable("a link with a number that is not the next"));
+                        }
+                        let (what, said) = match desk.admit(links, peer, bytes.get()) {
+                            Ok(Opened { number, keys, protection, binding }) if number == data => {
+                                let answer = keys.answer;
+                                let roots = directed(keys, End::Endpoint);
+                                let link = Link::new(data, roots, *suite, protection, Role::End(binding));
+                                theirs.push(Some(Box::new(link)));
+                                (word::GRANTED, answer.to_vec())
+                            }
+                            Ok(_) => return Err(Unacceptable("an activation for another link")),
+                            Err(why) => {
+                                theirs.push(None);
+                                (word::DENIED, why.into_bytes())
+                            }
+                        };
+                        self.say(cache, what, data, &said);
+                    }
+                    word::GRANTED => {
+                        if side_of(data) == *side
+                            && let Some(Some(link)) = ours.get_mut(place(data))
+                        {
+                            if !link.granted(bytes.get()) {
+                                return Err(Unacceptable(
+                                    "a proof that the endpoint's domain does not have the link's keys",
+                                ));
+                            }
+                            link.pump(out, cache);
+                        }
+                    }
+                    word::DENIED => {
+                        let why = String::from_utf8_lossy(bytes.get()).into_owned();
+                        if side_of(data) == *side
+                            && let Some(Some(link)) = ours.get_mut(place(data))
+                            && let Role::Start(waiting) = &mut link.role
+                        {
+                            waiting.deny(&why);
+                        }
+                    }
+                    word::ARRIVED => {
+                        if !out.arrived(data) {
+                            return Err(Unacceptable("that it has what was never sent"));
+                        }
+                    }
+                    word::RELEASED => {
+                        if side_of(data) != *side
+                            && let Some(link) = theirs.get_mut(place(data))
+                        {
+                            *link = None;
+                        }
+                    }
+                    word::CLOSED => {
+                        let why = format!("{} on {} has closed", peer.name, peer.host);
+                        self.end(&why);
+                        return Ok(true);
+                    }
+                    _ => return Err(Unacceptable("a control message that this version does not know")),
+                }
+                continue;
+            }
+            let links = if side_of(number) == *side { ours } else { theirs };
+            let Some(link) = links.get_mut(place(number)) else {
+                return Err(Unacceptable("a record of a link that was never opened"));
+            };
+            // Refused or given up while records of it were under way.
+            let Some(link) = link else { continue };
+            let message_max = match &link.role {
+                Role::End(binding) => binding.table.attributes.message_max,
+                Role::Start(_) | Role::Control => ANSWER_MAX,
+            };
+            let Received::Whole(envelope, bytes, credit) = link.open(cache, &header, record, message_max)? else {
+                link.give_back(out, cache);
+                continue;
+            };
+            match (envelope.kind, &mut link.role) {
+                (Kind::Credit, _) => {
+                    if !link.credited(envelope.size) {
+                        return Err(Unacceptable("more credit than there is"));
+                    }
+                    link.pump(out, cache);
+                }
+                (Kind::Answer, Role::Start(waiting)) => {
+                    waiting.answered(&envelope, bytes.get());
+                    link.handled(out, cache, credit);
+                }
+                (Kind::Request, Role::End(binding)) => {
+                    let binding = binding.clone();
+                    desk.request(Incident { binding, envelope, bytes, credit, peer, link, out, cache });
+                }
+                (Kind::Cancel, Role::End(_)) => {}
+                _ => return Err(Unacceptable("a message that goes the wrong way on its link")),
+            }
+        }
+    }
+}
+
+/// The longest answer that is taken.
+const ANSWER_MAX: usize = 1 << 30;
+
+/// Roots by direction as we see it.
+fn directed(keys: LinkKeys, end: End) -> PairRoots {
+    let LinkKeys { from_startpoint, from_endpoint, .. } = keys;
+    match end {
+        End::Startpoint => PairRoots { send: from_startpoint, receive: from_endpoint },
+        End::Endpoint => PairRoots { send: from_endpoint, receive: from_startpoint },
+    }
+}
+
+/// The place of a link among those that its side opened: who connected numbers them 1, 3, 5, the other 2, 4, 6.
+fn place(number: u64) -> usize {
+    (number.wrapping_sub(1) / 2) as usize
+}
+
+fn side_of(number: u64) -> Side {
+    if number & 1 == 1 { Side::Client } else { Side::Server }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! Two sessions over a network that a seed makes: it cuts bytes anywhere, loses connections with what is under way, and
+//! alters bits. Whatever it does, every request is answered once and rightly.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+
+use gambeson_proto::key_schedule::SessionKeys;
+use gambeson_proto::record::{answer, request};
+use gambeson_proto::secret::Secret32;
+use gambeson_proto::startpoint::{EndpointKey, Limits, StartpointBook, Terms};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rustix::event::epoll::EventFlags;
+
+use super::*;
+use crate::carrier::Kind as Carried;
+use crate::endpoint::{Attributes, Handlers, Table};
+use crate::identity::KeyHash;
+use crate::request::Answer;
+
+/// One direction of a connection.
+type Wire = Arc<Mutex<VecDeque<u8>>>;
+
+struct Connection {
+    to: Wire,
+    from: Wire,
+    kind: Carried,
+    random: Xoshiro256PlusPlus,
+}
+
+impl Carrier for Connection {
+    fn write(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        let whole: usize = bytes.iter().map(|slice| slice.len()).sum();
+        let taken = self.random.random_range(0..=whole.min(100_000));
+        let bytes = bytes.iter().flat_map(|slice| slice.iter().copied()).take(taken);
+        self.to.lock().expect("no panic").extend(bytes);
+        Ok(taken)
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut from = self.from.lock().expect("no panic");
+        let count = from.len().min(into.len()).min(self.random.random_range(0..=50_000));
+        for (slot, byte) in into.iter_mut().zip(from.drain(..count)) {
+            *slot = byte;
+        }
+        Ok(count)
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        unreachable!("nobody sleeps here: {:?}", io::stdin().as_fd())
+    }
+
+    fn interest(&self) -> EventFlags {
+        EventFlags::empty()
+    }
+
+    fn arm(&mut self, _want_write: bool) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn kind(&self) -> &Carried {
+        &self.kind
+    }
+}
+
+/// A connection's two ends, and its wires.
+fn connect(random: &mut Xoshiro256PlusPlus) -> ([Box<dyn Carrier>; 2], [Wire; 2]) {
+    let wires: [Wire; 2] = Default::default();
+    let mut end = |to: usize, from: usize| -> Box<dyn Carrier> {
+        let (to, from) = (wires[to].clone(), wires[from].clone());
+        let kind = Carried::Tcp { peer: "127.0.0.1:1".parse().expect("an address") };
+        Box::new(Connection { to, from, kind, random: Xoshiro256PlusPlus::seed_from_u64(random.random()) })
+    };
+    ([end(0, 1), end(1, 0)], wires)
+}
+
+const OWNER: [u8; 32] = [2; 32];
+
+struct Endpoint {
+    book: StartpointBook,
+    table: Arc<Table>,
+    requests: u64,
+}
+
+impl Desk for Endpoint {
+    fn admit(&mut self, links: &mut startpoint::Session, _: &Peer, activation: &[u8]) -> Result<Opened, String> {
+        let terms = |_: &str| Terms { floor: Protection::None, partition: None };
+        let admitted = self.book.admit(links, activation, 1, terms).map_err(|refusal| refusal.to_string())?;
+        let (number, protection) = (admitted.activation.number, admitted.activation.protection);
+        let binding = Arc::new(Binding { table: self.table.clone(), grant: admitted.grant });
+        Ok(Opened { number, keys: admitted.keys, protection, binding })
+    }
+
+    fn request(&mut self, incident: Incident<'_>) {
+        let Incident { envelope, bytes, credit, link, out, cache, .. } = incident;
+        self.requests += 1;
+        if envelope.flags & request::ANSWER != 0 {
+            let bytes: Vec<u8> = bytes.get().iter().map(|byte| byte ^ 0x55).collect();
+            crate::request::answer(link, out, cache, envelope.data, answer::LAST, &bytes);
+        }
+        link.handled(out, cache, credit);
+    }
+}
+
+fn agreed(side: Side) -> Agreed {
+    let (own, peer) = if side == Side::Client { ([1; 32], OWNER) } else { (OWNER, [1; 32]) };
+    let exporter = Secret32::from_bytes([7; 32]);
+    let keys = SessionKeys { exporter, own, peer, job_id: [0; 16], policy_hash: [0; 32], suite: Suite::Aes256Gcm };
+    let peer = Peer { key: KeyHash(peer), name: "the other".into(), roles: Vec::new(), host: "here".into() };
+    Agreed { side, keys, peer }
+}
+
+fn run(seed: u64, protection: Protection, hostile: bool) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let ([one, other], mut wires) = connect(&mut random);
+    let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
+    let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let table = Arc::new(Table::new(Attributes::default(), Handlers::new()).expect("no handlers"));
+    let mut book = StartpointBook::new(OWNER, Limits::default());
+    book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
+    let capability = book.mint(1, [4; 16], Vec::new(), []).expect("a startpoint");
+    let mut endpoint = Endpoint { book, table, requests: 0 };
+    let opening = capability.activate(client.links(), [5; 16], protection, None).expect("ours to use");
+    let link = client.open_link(&mut caches[0], opening);
+    let wanted = random.random_range(1..30_u64);
+    let mut waiting: VecDeque<(u64, Vec<u8>)> = VecDeque::new();
+    let (mut begun, mut quiet) = (0, 0);
+    while begun < wanted || !waiting.is_empty() || endpoint.requests < wanted {
+        if begun < wanted && random.random_bool(0.3) {
+            let longest = if random.random_bool(0.2) { 2_000_000 } else { 3000 };
+            let bytes: Vec<u8> = std::iter::repeat_n(random.random(), random.random_range(0..longest)).collect();
+            let (opened, out) = client.link(link).expect("it is open");
+            let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
+            let answered = random.random_bool(0.7);
+            let number = if answered { answers.begin() } else { 0 };
+            let flags = if answered { request::ANSWER } else { 0 };
+            let envelope = Envelope { flags, size: bytes.len() as u64, data: number, ..Envelope::new(Kind::Request) };
+            opened.send(out, &mut caches[0], envelope, &bytes);
+            if answered {
+                waiting.push_back((number, bytes));
+            }
+            begun += 1;
+        }
+        let mut nobody = Endpoint {
+            book: StartpointBook::new(OWNER, Limits::default()),
+            table: endpoint.table.clone(),
+            requests: 0,
+        };
+        client.progress(&mut caches[0], &mut nobody);
+        server.progress(&mut caches[1], &mut endpoint);
+        if hostile && random.random_bool(0.02) {
+            let mut wire = wires[random.random_range(0..2)].lock().expect("no panic");
+            if !wire.is_empty() {
+                let at = random.random_range(0..wire.len());
+                wire[at] ^= 1 << random.random_range(0..8);
+            }
+        }
+        if random.random_bool(0.01) {
+            client.lose("the seed says so");
+        }
+        if client.lost().is_some() || server.lost().is_some() {
+            client.lose("the other end lost it");
+            server.lose("the other end lost it");
+            let ([one, other], new) = connect(&mut random);
+            wires = new;
+            let (here, there) = (client.received(), server.received());
+            assert!(client.resume(one, there, &[]) && server.resume(other, here, &[]), "seed {seed}");
+        }
+        assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
+        quiet += 1;
+        if let Some((number, bytes)) = waiting.front() {
+            let (opened, _) = client.link(link).expect("it is open");
+            let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
+            match answers.poll(*number, None) {
+                Answer::None => {}
+                Answer::Some(came) => {
+                    assert!(came.iter().zip(bytes).all(|(one, other)| one ^ 0x55 == *other), "seed {seed}");
+                    assert_eq!(came.len(), bytes.len(), "seed {seed}");
+                    answers.end(*number);
+                    waiting.pop_front();
+                    quiet = 0;
+                }
+                Answer::Refused(why) => panic!("seed {seed}: {why}"),
+                Answer::End => panic!("seed {seed}: an answer is missing"),
+            }
+        }
+        assert!(quiet < 200_000, "seed {seed}: it stands still");
+    }
+    assert_eq!(endpoint.requests, wanted, "seed {seed}: nothing comes twice");
+}
+
+#[test]
+fn every_request_is_answered_once_whatever_the_network_does() {
+    for seed in 0..120 {
+        run(seed, Protection::ALL[seed as usize % 2], true);
+        run(seed, Protection::None, false);
+    }
+}

@@ -1,0 +1,324 @@
+//! A startpoint that is bound: requests go out here.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use gambeson_proto::record::{Envelope, Kind, request};
+use gambeson_proto::startpoint::{Caveat, Startpoint as Capability};
+use gambeson_proto::suite::Protection;
+
+use crate::domain::{Progress, SessionKey, Shared, State, floor, random};
+use crate::error::Error;
+use crate::link::{Link, Role};
+use crate::request::{Answer, Waiting};
+
+/// One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
+pub struct Startpoint {
+    shared: Arc<Shared>,
+    session: SessionKey,
+    number: u64,
+    capability: Capability,
+}
+
+impl Startpoint {
+    pub(crate) fn open(shared: &Arc<Shared>, session: SessionKey, capability: &Capability) -> Result<Self, Error> {
+        let asked = capability.caveats().filter_map(|caveat| match caveat {
+            Caveat::Protection(protection) => Some(*protection),
+            _ => None,
+        });
+        // The strongest that anybody asks for; sealed if nobody does.
+        let asked = asked.min().unwrap_or(Protection::Privacy);
+        let protection = asked.min(floor(shared.weakest, capability.class()));
+        let mut state = shared.lock()?;
+        let State { sessions, cache, .. } = &mut *state;
+        let found = sessions.get_mut(session).filter(|session| session.over().is_none());
+        let found = found.ok_or_else(|| Error::Lost("the session with the startpoint's owner is over".into()))?;
+        let opening = capability.activate(found.links(), random()?, protection, None);
+        let opening = opening.map_err(|cause| Error::Startpoint(cause.to_string()))?;
+        let number = found.open_link(cache, opening);
+        found.flush();
+        drop(state);
+        Ok(Startpoint { shared: shared.clone(), session, number, capability: capability.clone() })
+    }
+
+    /// What it is bound by.
+    #[must_use]
+    pub fn capability(&self) -> &Capability {
+        &self.capability
+    }
+
+    /// Sends a request that nobody answers.
+    ///
+    /// # Errors
+    /// When the link is over, or in a handler that is not threaded.
+    pub fn send(&self, handler: u32, payload: &[u8]) -> Result<(), Error> {
+        let mut state = self.shared.lock()?;
+        self.issue(&mut state, handler, payload, 0)?;
+        drop(state);
+        self.drain()
+    }
+
+    /// Sends a request and waits for its answer, at most so long.
+    ///
+    /// # Errors
+    /// When the handler or the endpoint refuses, nothing comes in time, or the link is over.
+    pub fn call(&self, handler: u32, payload: &[u8], patience: Duration) -> Result<Vec<u8>, Error> {
+        let mut answer = Vec::new();
+        self.call_into(handler, payload, &mut answer, patience)?;
+        Ok(answer)
+    }
+
+    /// [`Startpoint::call`] into memory that is there: `answer` is emptied first.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call_into(
+        &self,
+        handler: u32,
+        payload: &[u8],
+        answer: &mut Vec<u8>,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let mut pending = self.start(handler, payload)?;
+        pending.wait_into(answer, patience)
+    }
+
+    /// Sends a request whose answer is waited for later, or awaited.
+    ///
+    /// # Errors
+    /// When the link is over, or in a handler that is not threaded.
+    pub fn start(&self, handler: u32, payload: &[u8]) -> Result<Pending<'_>, Error> {
+        let mut state = self.shared.lock()?;
+        let number = self.issue(&mut state, handler, payload, request::ANSWER)?;
+        Ok(Pending { startpoint: self, number, over: false })
+    }
+
+    /// Sends a request that is answered by a stream.
+    ///
+    /// # Errors
+    /// When the link is over, or in a handler that is not threaded.
+    pub fn stream(&self, handler: u32, payload: &[u8]) -> Result<Answers<'_>, Error> {
+        let mut state = self.shared.lock()?;
+        let number = self.issue(&mut state, handler, payload, request::STREAM)?;
+        Ok(Answers { startpoint: self, number })
+    }
+
+    fn issue(&self, state: &mut State, handler: u32, payload: &[u8], flags: u8) -> Result<u64, Error> {
+        let State { sessions, cache, .. } = state;
+        let session = sessions.get_mut(self.session).ok_or_else(|| gone("it has ended"))?;
+        if let Some(why) = session.over() {
+            return Err(gone(why));
+        }
+        let (link, out) = session.link(self.number).ok_or_else(|| gone("it was released"))?;
+        let number = if flags == 0 { 0 } else { waiting(link).begin() };
+        let size = payload.len() as u64;
+        let envelope = Envelope { flags, tag: handler.into(), size, data: number, ..Envelope::new(Kind::Request) };
+        link.send(out, cache, envelope, payload);
+        session.flush();
+        Ok(number)
+    }
+
+    /// Waits until what was sent is in the session's stream: how a fast sender is held to the pace of the handlers.
+    fn drain(&self) -> Result<(), Error> {
+        let drained = |state: &mut State| {
+            let Some(session) = state.sessions.get_mut(self.session) else { return Some(Err(gone("it has ended"))) };
+            if let Some(why) = session.over() {
+                return Some(Err(gone(why)));
+            }
+            match session.link(self.number) {
+                Some((link, _)) if !link.is_drained() => None,
+                _ => Some(Ok(())),
+            }
+        };
+        self.shared.wait_until(None, drained)?.unwrap_or(Ok(()))
+    }
+
+    fn with<T>(&self, state: &mut State, then: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
+        let (link, _) = state.sessions.get_mut(self.session)?.link(self.number)?;
+        Some(then(waiting(link)))
+    }
+
+    fn poll(&self, state: &mut State, number: u64, waker: Option<&Waker>) -> Answer {
+        let found = self.with(state, |waiting| waiting.poll(number, waker));
+        found.unwrap_or_else(|| Answer::Refused(gone("it has ended")))
+    }
+
+    /// Waits for the next answer to a request; `then` has it while the domain is locked.
+    fn next(
+        &self,
+        number: u64,
+        patience: Option<Duration>,
+        mut then: impl FnMut(&mut State, &mut Answer),
+    ) -> Result<Answer, Error> {
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        let mut ask = |state: &mut State, waker: Option<&Waker>| match self.poll(state, number, waker) {
+            Answer::None => None,
+            mut answer => {
+                then(state, &mut answer);
+                Some(answer)
+            }
+        };
+        if self.shared.progress == Progress::Manual {
+            let answer = self.shared.wait_until(deadline, |state| ask(state, None))?;
+            return Ok(answer.unwrap_or(Answer::None));
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        loop {
+            if let Some(answer) = ask(&mut *self.shared.lock()?, Some(&waker)) {
+                return Ok(answer);
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return Ok(Answer::None),
+                Some(left) => std::thread::park_timeout(left),
+                None => std::thread::park(),
+            }
+        }
+    }
+
+    /// Nobody waits for a request's answers any more.
+    fn forget(&self, number: u64) {
+        let Ok(mut state) = self.shared.lock() else { return };
+        let State { sessions, cache, .. } = &mut *state;
+        let Some(session) = sessions.get_mut(self.session) else { return };
+        let alive = session.over().is_none();
+        if let Some((link, out)) = session.link(self.number)
+            && waiting(link).end(number)
+            && alive
+        {
+            link.cancel(out, cache, number);
+            session.flush();
+        }
+    }
+}
+
+impl Drop for Startpoint {
+    fn drop(&mut self) {
+        let Ok(mut state) = self.shared.lock() else { return };
+        let State { sessions, cache, .. } = &mut *state;
+        if let Some(session) = sessions.get_mut(self.session) {
+            session.release(cache, self.number);
+            session.flush();
+        }
+    }
+}
+
+fn waiting(link: &mut Link) -> &mut Waiting {
+    match &mut link.role {
+        Role::Start(waiting) => waiting,
+        Role::Control | Role::End(_) => unreachable!("a startpoint's link is one of a startpoint"),
+    }
+}
+
+fn gone(why: &str) -> Error {
+    Error::Lost(format!("the link is over: {why}"))
+}
+
+/// A request that is under way; dropping it cancels it. A future, too, with [`Progress::Auto`].
+#[must_use = "a request that is dropped is cancelled"]
+pub struct Pending<'s> {
+    startpoint: &'s Startpoint,
+    number: u64,
+    /// Its answer is there, and its number belongs to another one now.
+    over: bool,
+}
+
+impl Pending<'_> {
+    /// Waits for the answer, at most so long.
+    ///
+    /// # Errors
+    /// As [`Startpoint::call`].
+    pub fn wait(mut self, patience: Duration) -> Result<Vec<u8>, Error> {
+        let mut answer = Vec::new();
+        self.wait_into(&mut answer, patience)?;
+        Ok(answer)
+    }
+
+    fn wait_into(&mut self, into: &mut Vec<u8>, patience: Duration) -> Result<(), Error> {
+        let (startpoint, number) = (self.startpoint, self.number);
+        let answer = startpoint.next(number, Some(patience), |state, answer| {
+            if let Answer::Some(bytes) = answer {
+                std::mem::swap(into, bytes);
+                let memory = std::mem::take(bytes);
+                startpoint.with(state, |waiting| {
+                    waiting.recycle(number, memory);
+                    waiting.end(number)
+                });
+            }
+        });
+        match answer? {
+            Answer::Some(_) => {
+                self.over = true;
+                Ok(())
+            }
+            Answer::Refused(why) => Err(why),
+            Answer::None => Err(Error::TimedOut(format!("no answer within {patience:?}"))),
+            Answer::End => Err(Error::Handler("the handler gave no answer".into())),
+        }
+    }
+}
+
+impl Future for Pending<'_> {
+    type Output = Result<Vec<u8>, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = match self.startpoint.shared.lock() {
+            Ok(state) => state,
+            Err(cause) => return Poll::Ready(Err(cause)),
+        };
+        match self.startpoint.poll(&mut state, self.number, Some(context.waker())) {
+            Answer::None => Poll::Pending,
+            Answer::Some(bytes) => Poll::Ready(Ok(bytes)),
+            Answer::Refused(why) => Poll::Ready(Err(why)),
+            Answer::End => Poll::Ready(Err(Error::Handler("the handler gave no answer".into()))),
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.startpoint.forget(self.number);
+        }
+    }
+}
+
+/// A stream of answers; dropping it cancels the request.
+#[must_use = "a request that is dropped is cancelled"]
+pub struct Answers<'s> {
+    startpoint: &'s Startpoint,
+    number: u64,
+}
+
+impl Answers<'_> {
+    /// The next answer, waited for at most so long; `None` at the stream's end.
+    ///
+    /// # Errors
+    /// As [`Startpoint::call`].
+    pub fn next(&mut self, patience: Duration) -> Result<Option<Vec<u8>>, Error> {
+        match self.startpoint.next(self.number, Some(patience), |_, _| ())? {
+            Answer::Some(bytes) => Ok(Some(bytes)),
+            Answer::End => Ok(None),
+            Answer::Refused(why) => Err(why),
+            Answer::None => Err(Error::TimedOut(format!("no further answer within {patience:?}"))),
+        }
+    }
+}
+
+impl Drop for Answers<'_> {
+    fn drop(&mut self) {
+        self.startpoint.forget(self.number);
+    }
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

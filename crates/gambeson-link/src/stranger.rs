@@ -1,0 +1,155 @@
+//! Somebody who has connected and proved nothing yet: to begin a session, or to go on with one.
+
+use std::io::IoSlice;
+use std::time::{Duration, Instant};
+
+use crate::carrier::Carrier;
+use crate::domain::{SessionKey, Shared, State, random};
+use crate::error::Error;
+use crate::handshake::{Agreed, Handshake};
+use crate::resumption;
+use crate::session::Session;
+
+/// How long a stranger may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Stranger {
+    carrier: Option<Box<dyn Carrier>>,
+    came: Vec<u8>,
+    out: Vec<u8>,
+    since: Instant,
+    stage: Stage,
+}
+
+enum Stage {
+    Silent,
+    Beginning(Box<Handshake>),
+    Begun(Box<Agreed>),
+    Resuming { session: SessionKey, client: [u8; 16], server: [u8; 16], received: u64 },
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// It is not its turn.
+    Waits,
+    /// It is a session's carrier now.
+    Done,
+    /// It is nobody to talk to.
+    Refused,
+}
+
+impl Stranger {
+    pub(crate) fn new(carrier: Box<dyn Carrier>) -> Self {
+        Stranger {
+            carrier: Some(carrier),
+            came: Vec::new(),
+            out: Vec::new(),
+            since: Instant::now(),
+            stage: Stage::Silent,
+        }
+    }
+
+    /// Goes on as far as what has come allows.
+    pub(crate) fn proceed(&mut self, shared: &Shared, state: &mut State) -> Met {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match self.flush() {
+                None => return Met::Refused,
+                Some(false) => return self.waits(),
+                Some(true) => {}
+            }
+            if matches!(self.stage, Stage::Begun(_)) {
+                let Stage::Begun(agreed) = std::mem::replace(&mut self.stage, Stage::Silent) else { unreachable!() };
+                let carrier = self.carrier.take().expect("nobody took it yet");
+                state.insert(Session::new(*agreed, carrier, &[], &self.came));
+                return Met::Done;
+            }
+            let read = self.carrier.as_mut().expect("nobody took it yet").read(&mut buffer);
+            match read {
+                Ok(0) => return self.waits(),
+                Ok(count) => self.came.extend_from_slice(&buffer[..count]),
+                Err(_) => return Met::Refused,
+            }
+            match self.step(shared, state) {
+                Ok(None) => {}
+                Ok(Some(met)) => return met,
+                Err(cause) => {
+                    self.flush();
+                    let carrier = self.carrier.as_ref().expect("nobody took it yet");
+                    eprintln!("gambeson: a connection over {} was refused: {cause}", carrier.kind());
+                    return Met::Refused;
+                }
+            }
+        }
+    }
+
+    /// Before a sleep; whether there is something to do after all.
+    pub(crate) fn arm(&mut self) -> bool {
+        let want_write = !self.out.is_empty();
+        self.carrier.as_mut().is_some_and(|carrier| carrier.arm(want_write).unwrap_or(true))
+    }
+
+    fn waits(&self) -> Met {
+        if self.since.elapsed() > PATIENCE { Met::Refused } else { Met::Waits }
+    }
+
+    fn step(&mut self, shared: &Shared, state: &mut State) -> Result<Option<Met>, Error> {
+        match &mut self.stage {
+            Stage::Silent if self.came.first() == Some(&resumption::FIRST) => {
+                let Some(offer) = self.came.first_chunk() else { return Ok(None) };
+                let (name, client) = resumption::read_offer(offer);
+                let unknown = || Error::Refused("it wants to go on with a session that is not here (any more)".into());
+                let key = state.session_named(&name).ok_or_else(unknown)?;
+                let session = state.sessions.get(key).ok_or_else(unknown)?;
+                let (server, received) = (random()?, session.received());
+                self.out.extend(resumption::answer(session.resumption(), &client, &server, received));
+                self.came.drain(..resumption::OFFER);
+                self.stage = Stage::Resuming { session: key, client, server, received };
+                Ok(None)
+            }
+            Stage::Silent => {
+                self.stage = Stage::Beginning(Box::new(Handshake::accept(&shared.party)?));
+                self.step(shared, state)
+            }
+            Stage::Beginning(handshake) => {
+                let mut rest = &self.came[..];
+                let agreed = handshake.advance(&mut rest, &mut self.out);
+                let taken = self.came.len() - rest.len();
+                self.came.drain(..taken);
+                if let Some(agreed) = agreed? {
+                    self.stage = Stage::Begun(Box::new(agreed));
+                }
+                Ok(None)
+            }
+            Stage::Begun(_) => Ok(None),
+            Stage::Resuming { session, client, server, received } => {
+                let Some(consent) = self.came.first_chunk() else { return Ok(None) };
+                let Some(session) = state.sessions.get_mut(*session) else { return Ok(Some(Met::Refused)) };
+                let arrived = resumption::read_consent(session.resumption(), client, server, consent);
+                let arrived = arrived.ok_or_else(|| Error::Refused("it names a session that it is not in".into()))?;
+                // The peer has given up the carrier before. If that still brought something, it has to ask again.
+                session.lose("the other end goes on over another connection");
+                if session.received() != *received || session.over().is_some() {
+                    return Ok(Some(Met::Refused));
+                }
+                let carrier = self.carrier.take().expect("nobody took it yet");
+                let resumed = session.resume(carrier, arrived, &self.came[resumption::CONSENT..]);
+                Ok(Some(if resumed { Met::Done } else { Met::Refused }))
+            }
+        }
+    }
+
+    /// Whether all went out; `None`: the connection is lost.
+    fn flush(&mut self) -> Option<bool> {
+        let carrier = self.carrier.as_mut()?;
+        while !self.out.is_empty() {
+            let sent = carrier.write(&[IoSlice::new(&self.out)]).ok()?;
+            self.out.drain(..sent);
+            if sent == 0 {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+}

@@ -1,0 +1,407 @@
+//! Two domains over TCP: requests, answers, streams, who is refused, and what is bounded.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use gambeson_link::{
+    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Protection, Trust,
+};
+use gambeson_proto::key_schedule::JobKeys;
+use gambeson_proto::secret::Secret32;
+use gambeson_proto::suite::Suite;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const ECHO: u32 = 0;
+const COUNT: u32 = 1;
+const STREAM: u32 = 2;
+const SLOW: u32 = 3;
+const PANIC: u32 = 4;
+const SILENT: u32 = 5;
+const WHO: u32 = 6;
+
+fn job(secret: u8, policy: u8) -> JobKeys {
+    JobKeys {
+        job_id: [1; 16],
+        job_secret: Secret32::from_bytes([secret; 32]),
+        policy_hash: [policy; 32],
+        suite: Suite::Aes256Gcm,
+    }
+}
+
+fn config(trust: Trust) -> Config {
+    Config::new(Identity::generate().expect("a key"), trust)
+}
+
+fn listening(trust: Trust) -> Config {
+    config(trust).listen("127.0.0.1:0".parse().expect("an address"))
+}
+
+/// Over shared memory and over TCP.
+fn over_both(mut test: impl FnMut(Config)) {
+    for shm in [true, false] {
+        let mut config = listening(of_job());
+        config.shm = shm;
+        test(config);
+    }
+}
+
+fn of_job() -> Trust {
+    Trust::default().job(job(1, 1))
+}
+
+fn handlers(count: &Arc<AtomicU64>) -> Handlers {
+    let count = count.clone();
+    Handlers::new()
+        .inline(ECHO, |call| call.answer(call.payload))
+        .inline(COUNT, move |call| {
+            count.fetch_add(call.payload.len() as u64, Ordering::Relaxed);
+        })
+        .threaded(STREAM, |mut request| {
+            for at in 0..request.payload[0] {
+                request.item(&[at]);
+            }
+        })
+        .threaded(SLOW, |request| {
+            std::thread::sleep(Duration::from_millis(200));
+            let payload = request.payload.clone();
+            request.answer(&payload);
+        })
+        .inline(PANIC, |_| panic!("a bug in a handler"))
+        .inline(SILENT, |_| ())
+        .inline(WHO, |call| call.answer(call.peer.name.as_bytes()))
+}
+
+struct Server {
+    domain: Domain,
+    endpoint: Endpoint,
+    count: Arc<AtomicU64>,
+}
+
+fn server(config: Config) -> Server {
+    let domain = Domain::open(config).expect("the domain opens");
+    let count = Arc::new(AtomicU64::new(0));
+    let endpoint = domain.endpoint(Attributes::default(), handlers(&count)).expect("an endpoint");
+    Server { domain, endpoint, count }
+}
+
+impl Server {
+    fn capability(&self) -> Capability {
+        self.endpoint.startpoint([]).expect("a startpoint")
+    }
+}
+
+#[test]
+fn a_request_is_answered() {
+    over_both(|over| {
+        let server = server(over);
+        let client = Domain::open(config(of_job())).expect("a domain");
+        let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+        for len in [0, 1, 8, 100, 4096, 4097, 65_536, 65_537, 1 << 20, 5 << 20] {
+            let sent: Vec<u8> = (0..len).map(|at| (at * 7 % 251) as u8).collect();
+            let answer = startpoint.call(ECHO, &sent, PATIENCE);
+            assert!(answer.as_ref().is_ok_and(|answer| *answer == sent), "{len} bytes: {:?}", answer.err());
+        }
+        assert_eq!(startpoint.call(WHO, &[], PATIENCE).expect("an answer"), b"a process of the job");
+    });
+}
+
+#[test]
+fn requests_without_an_answer_all_arrive_in_order_and_memory_stays_bounded() {
+    over_both(|over| {
+        let server = server(over);
+        let client = Domain::open(config(of_job())).expect("a domain");
+        let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+        let block = vec![7; 10_000];
+        for _ in 0..2000 {
+            startpoint.send(COUNT, &block).expect("it goes");
+        }
+        startpoint.call(ECHO, &[], PATIENCE).expect("what came before it has arrived");
+        assert_eq!(server.count.load(Ordering::Relaxed), 20_000_000);
+    });
+}
+
+#[test]
+fn a_stream_ends_and_many_requests_are_under_way_at_once() {
+    over_both(|over| {
+        let server = server(over);
+        let client = Domain::open(config(of_job())).expect("a domain");
+        let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+        let mut answers = startpoint.stream(STREAM, &[100]).expect("it goes");
+        for at in 0..100 {
+            assert_eq!(answers.next(PATIENCE).expect("an answer"), Some(vec![at]));
+        }
+        assert_eq!(answers.next(PATIENCE).expect("the end"), None);
+        drop(answers);
+        let pending: Vec<_> =
+            (0..200_u32).map(|at| startpoint.start(ECHO, &at.to_le_bytes()).expect("it goes")).collect();
+        for (at, pending) in pending.into_iter().enumerate().rev() {
+            assert_eq!(pending.wait(PATIENCE).expect("an answer"), (at as u32).to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn what_goes_wrong_at_the_handler_is_said() {
+    over_both(|over| {
+        let server = server(over);
+        let client = Domain::open(config(of_job())).expect("a domain");
+        let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+        let says = |handler| startpoint.call(handler, &[], PATIENCE).expect_err("no answer").to_string();
+        assert_eq!(says(99), "the endpoint has no handler 99");
+        assert_eq!(says(PANIC), "the handler panicked");
+        assert_eq!(says(SILENT), "the handler gave no answer");
+        let late = startpoint.call(SLOW, &[1], Duration::from_millis(20)).expect_err("too late");
+        assert!(matches!(late, Error::TimedOut(_)), "{late}");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(startpoint.call(ECHO, b"still there", PATIENCE).expect("an answer"), b"still there");
+    });
+}
+
+#[test]
+fn caveats_hold_at_the_endpoint() {
+    let server = server(listening(of_job()));
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let narrowed = server.endpoint.startpoint([Caveat::methods([ECHO]), Caveat::Uses(2)]).expect("a startpoint");
+    let startpoint = client.startpoint(&narrowed, PATIENCE).expect("a link");
+    startpoint.call(COUNT, &[1], PATIENCE).expect_err("not its handler");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("the first use");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("the second use");
+    let used_up = startpoint.call(ECHO, &[1], PATIENCE).expect_err("no third use");
+    assert!(used_up.to_string().contains("used up"), "{used_up}");
+    let expired = server.endpoint.startpoint([Caveat::Expires(1)]).expect("a startpoint");
+    let startpoint = client.startpoint(&expired, PATIENCE).expect("a link, as far as can be known here");
+    let refused = startpoint.call(ECHO, &[1], PATIENCE).expect_err("it has expired");
+    assert!(matches!(refused, Error::Startpoint(_)), "{refused:?}");
+    let revoked = server.capability();
+    let startpoint = client.startpoint(&revoked, PATIENCE).expect("a link");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("not yet revoked");
+    server.endpoint.revoke(&revoked).expect("it is this endpoint's");
+    let refused = startpoint.call(ECHO, &[1], PATIENCE).expect_err("revoked");
+    assert!(refused.to_string().contains("revoked"), "{refused}");
+}
+
+#[test]
+fn strangers_are_refused_at_both_ends_with_the_reason() {
+    let server = server(listening(of_job()));
+    let refused = |trust: Trust| {
+        let stranger = Domain::open(config(trust)).expect("a domain");
+        stranger.startpoint(&server.capability(), PATIENCE).err().expect("refused").to_string()
+    };
+    let other_secret = refused(Trust::default().job(job(2, 1)));
+    assert!(other_secret.contains("does not accept"), "{other_secret}");
+    let other_policy = refused(Trust::default().job(job(1, 2)));
+    assert!(other_policy.contains("does not accept") || other_policy.contains("policy"), "{other_policy}");
+    let nobody = refused(Trust::default());
+    assert!(nobody.contains("neither pinned here nor certified"), "{nobody}");
+    // An impostor at the owner's address: the startpoint names another key.
+    let impostor = listening(of_job());
+    let impostor = Domain::open(impostor).expect("a domain");
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let mut bytes = server.capability().encode().to_vec();
+    bytes[1..33].copy_from_slice(&impostor.key_hash().0);
+    let forged = Capability::decode(&bytes).expect("a startpoint");
+    let refused = client.startpoint(&forged, PATIENCE).err().expect("refused").to_string();
+    assert!(refused.contains("another process listens there"), "{refused}");
+}
+
+#[test]
+fn pinned_keys_know_each_other_by_name() {
+    let (here, there) = (Identity::generate().expect("a key"), Identity::generate().expect("a key"));
+    let (here_key, there_key) = (here.key_hash(), there.key_hash());
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let server = server(Config::new(here, Trust::default().pinned(there_key, "alice", &["worker"])).listen(local));
+    let client = Config::new(there, Trust::default().pinned(here_key, "bob", &[]));
+    let client = Domain::open(client).expect("a domain");
+    let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+    assert_eq!(startpoint.call(WHO, &[], PATIENCE).expect("an answer"), b"alice");
+}
+
+#[test]
+fn links_are_as_weak_as_both_domains_wrote_down_and_no_weaker() {
+    let weak = |mut config: Config| {
+        config.weakest = Protection::None;
+        config
+    };
+    for protection in [Protection::Integrity, Protection::None] {
+        let strict = Domain::open(listening(of_job())).expect("a domain");
+        let attributes = Attributes::default().protection(protection);
+        let refused = strict.endpoint(attributes.clone(), Handlers::new()).err().expect("too weak").to_string();
+        assert!(refused.contains("may not be as weak"), "{refused}");
+        let server = Domain::open(weak(listening(of_job()))).expect("a domain");
+        let count = Arc::default();
+        let endpoint = server.endpoint(attributes, handlers(&count)).expect("as weak as allowed");
+        let capability = endpoint.startpoint([]).expect("a startpoint");
+        for config in [config(of_job()), weak(config(of_job()))] {
+            let client = Domain::open(config).expect("a domain");
+            let startpoint = client.startpoint(&capability, PATIENCE).expect("a link");
+            for len in [8, 100_000] {
+                assert_eq!(startpoint.call(ECHO, &vec![3; len], PATIENCE).expect("an answer"), vec![3; len]);
+            }
+        }
+        let control = Attributes::default().class("control").protection(Protection::None);
+        server.endpoint(control, Handlers::new()).err().expect("control is never in clear");
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_named() {
+    let gone = server(listening(of_job()));
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = client.startpoint(&gone.capability(), PATIENCE).expect("a link");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
+    let pending = startpoint.start(SLOW, &[1]).expect("it goes");
+    drop(gone.endpoint);
+    drop(gone.domain);
+    let lost = pending.wait(PATIENCE).expect_err("nobody answers");
+    assert!(matches!(&lost, Error::Lost(why) if why.contains("a process of the job")), "{lost:?}");
+    let lost = startpoint.call(ECHO, &[1], PATIENCE).expect_err("nobody is there");
+    assert!(matches!(lost, Error::Lost(_)), "{lost:?}");
+}
+
+#[test]
+fn the_program_itself_moves_bytes_if_it_wants_to() {
+    let manual = |mut config: Config| {
+        config.progress = Progress::Manual;
+        config
+    };
+    let (tell, hear) = mpsc::channel();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let serving = std::thread::spawn(move || {
+        let server = server(manual(listening(of_job())));
+        tell.send(server.capability()).expect("the test is there");
+        while stopped.try_recv().is_err() {
+            server.domain.progress(Duration::from_millis(10)).expect("not in a handler");
+        }
+    });
+    let client = Domain::open(manual(config(of_job()))).expect("a domain");
+    let startpoint = client.startpoint(&hear.recv().expect("a startpoint"), PATIENCE).expect("a link");
+    let mut answer = Vec::new();
+    for at in 0..1000_u32 {
+        startpoint.call_into(ECHO, &at.to_le_bytes(), &mut answer, PATIENCE).expect("an answer");
+        assert_eq!(answer, at.to_le_bytes());
+    }
+    stop.send(()).expect("the server is there");
+    serving.join().expect("the server ends");
+}
+
+#[test]
+fn a_handler_that_is_not_threaded_cannot_wait_for_its_own_domain() {
+    let domain = Arc::new(Domain::open(listening(of_job())).expect("a domain"));
+    let own = domain.clone();
+    let handlers = Handlers::new().inline(0, move |call| match own.progress(PATIENCE) {
+        Err(cause) => call.refuse(&cause.to_string()),
+        Ok(_) => call.answer(b"it went on"),
+    });
+    let endpoint = domain.endpoint(Attributes::default(), handlers).expect("an endpoint");
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = client.startpoint(&endpoint.startpoint([]).expect("a startpoint"), PATIENCE).expect("a link");
+    let refused = startpoint.call(0, &[], PATIENCE).expect_err("it may only answer").to_string();
+    assert!(refused.contains("`threaded`"), "{refused}");
+}
+
+/// Sits between two domains, and passes on, cuts or alters what goes through.
+struct Relay {
+    address: std::net::SocketAddr,
+    cut: Arc<AtomicU64>,
+    alter: Arc<AtomicU64>,
+    /// Not zero: whoever connects is sent away.
+    shut: Arc<AtomicU64>,
+}
+
+impl Relay {
+    fn before(server: std::net::SocketAddr) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let [cut, alter, shut] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
+        let (cutting, altering, shutting) = (cut.clone(), alter.clone(), shut.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if shutting.load(Ordering::Relaxed) != 0 {
+                    continue;
+                }
+                let (Ok(client), Ok(server)) = (client, std::net::TcpStream::connect(server)) else { return };
+                let number = cutting.load(Ordering::Relaxed);
+                for (mut from, mut to) in [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))]
+                    .map(|(one, other)| (one.expect("a copy"), other.expect("a copy")))
+                {
+                    let (cut, alter) = (cutting.clone(), altering.clone());
+                    from.set_read_timeout(Some(Duration::from_millis(5))).expect("a time-out");
+                    std::thread::spawn(move || {
+                        let mut buffer = [0; 10_000];
+                        while cut.load(Ordering::Relaxed) == number {
+                            match std::io::Read::read(&mut from, &mut buffer) {
+                                Ok(0) => break,
+                                Ok(count) => {
+                                    if alter.swap(0, Ordering::Relaxed) > 0 {
+                                        buffer[count / 2] ^= 1;
+                                    }
+                                    if std::io::Write::write_all(&mut to, &buffer[..count]).is_err() {
+                                        break;
+                                    }
+                                }
+                                Err(cause) if cause.kind() == std::io::ErrorKind::WouldBlock => {}
+                                Err(_) => break,
+                            }
+                        }
+                        let _ = from.shutdown(std::net::Shutdown::Both);
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Relay { address, cut, alter, shut }
+    }
+
+    /// The same startpoint, with the relay's address in place of the endpoint's, and no other.
+    fn redirect(&self, capability: &Capability) -> Capability {
+        let mut bytes = capability.encode().to_vec();
+        let listed = |address: &gambeson_proto::startpoint::Address| 2 + address.text.len();
+        let old: usize = capability.addresses().iter().map(listed).sum();
+        let first = capability.addresses()[0].text.clone().into_bytes();
+        let at = bytes.windows(first.len()).position(|window| window == first).expect("it is in there") - 2;
+        let text = self.address.to_string();
+        let new = [&[1, text.len() as u8], text.as_bytes()].concat();
+        bytes[at - 1] = 1;
+        bytes.splice(at..at + old, new);
+        Capability::decode(&bytes).expect("addresses are hints")
+    }
+}
+
+#[test]
+fn a_session_survives_its_connections_and_what_is_done_to_them() {
+    let server = server(listening(of_job()));
+    let relay = Relay::before(server.domain.listening()[0]);
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = client.startpoint(&relay.redirect(&server.capability()), PATIENCE).expect("a link");
+    let mut sent = 0;
+    for round in 0..60_u64 {
+        match round % 20 {
+            7 => drop(relay.cut.fetch_add(1, Ordering::Relaxed)),
+            14 => relay.alter.store(1, Ordering::Relaxed),
+            _ => {}
+        }
+        for len in [1, 1000, 70_000] {
+            startpoint.send(COUNT, &vec![1; len]).expect("it goes");
+            sent += len as u64;
+        }
+        let block: Vec<u8> = (0..30_000).map(|at| (at as u64 * round % 251) as u8).collect();
+        assert_eq!(startpoint.call(ECHO, &block, PATIENCE).expect("an answer"), block, "round {round}");
+        assert_eq!(server.count.load(Ordering::Relaxed), sent, "nothing is lost and nothing comes twice");
+    }
+}
+
+#[test]
+fn a_session_whose_connection_does_not_come_back_is_over() {
+    let server = server(listening(of_job()));
+    let relay = Relay::before(server.domain.listening()[0]);
+    let mut config = config(of_job());
+    config.patience = Duration::from_millis(300);
+    let client = Domain::open(config).expect("a domain");
+    let startpoint = client.startpoint(&relay.redirect(&server.capability()), PATIENCE).expect("a link");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
+    relay.shut.store(1, Ordering::Relaxed);
+    relay.cut.fetch_add(1, Ordering::Relaxed);
+    let lost = startpoint.call(ECHO, &[1], PATIENCE).expect_err("nothing gets through");
+    assert!(matches!(&lost, Error::Lost(why) if why.contains("no other way within 300ms")), "{lost:?}");
+}
