@@ -1,6 +1,6 @@
 //! The preset of the SKC paper: what its runs of a fabric share, and which adapters they compare.
 
-use super::{Parameter, infiniband};
+use super::{Parameter, infiniband, placement};
 use crate::experiment::{Experiment, ReplayConfig};
 use crate::security::{CacheConfig, PrefetchConfig, SecurityConfig};
 use crate::trace::window::Window;
@@ -100,6 +100,30 @@ pub(super) fn parameters() -> Vec<Parameter> {
             "Fig. 3 and 8 by threshold",
         ),
         Parameter::open("packets of an ON, in a row", "100, 1", "", "Fig. 8 by packets of an ON"),
+        Parameter::open(
+            "a host's CPU",
+            format!("{} ns a packet, {} ns a byte", security.host.packet_ns, security.host.byte_ns),
+            "2.2 gives no numbers; AES-GCM on one of today's cores",
+            placement::OTHERWISE,
+        ),
+        Parameter::open(
+            "a coprocessor's bus",
+            format!("{} Gb/s, {} ns a transaction", security.bus.rate_gbps, security.bus.transaction_ns),
+            "PCI-X, 64 bit at 133 MHz; each packet crosses it twice",
+            placement::OTHERWISE,
+        ),
+        Parameter::open(
+            "a coprocessor's driver",
+            format!("{} ns of the CPU a packet", security.bus.driver_ns),
+            "",
+            placement::OTHERWISE,
+        ),
+        Parameter::open(
+            "traffic where host, coprocessor and adapter are compared",
+            "packets to any node, as in Fig. 7 of the IBA paper",
+            "the paper does not simulate them",
+            placement::OTHERWISE,
+        ),
     ]
 }
 

@@ -13,6 +13,7 @@ mod infiniband;
 mod key_cache;
 mod key_streams;
 mod page;
+mod placement;
 mod request_reply;
 mod scheduled;
 mod sealing;
@@ -41,12 +42,13 @@ pub struct Figures {
 }
 
 /// All of both papers, those first that take no time.
-pub const FIGURES: [Figures; 12] = [
+pub const FIGURES: [Figures; 13] = [
     of("iba-tables", Paper::InfiniBandSecurity, "Tables 1 to 3 and the estimates", estimates::infiniband),
     of("skc-tables", Paper::SessionKeyCache, "Table 1 and the estimates", estimates::key_cache),
     of("skc-fig-3", Paper::SessionKeyCache, "Fig. 3: capacity of a cache", key_streams::capacity),
     of("skc-fig-8", Paper::SessionKeyCache, "Fig. 8: thousands of keys in one adapter", key_streams::thousands),
     of("skc-fig-9", Paper::SessionKeyCache, "Fig. 9: associativity", key_streams::associativity),
+    of("skc-placement", Paper::SessionKeyCache, "Where the cryptography sits", placement::placements),
     of("iba-fig-1", Paper::InfiniBandSecurity, "Fig. 1: floods", floods::floods),
     of("iba-fig-7", Paper::InfiniBandSecurity, "Fig. 7: what sealing costs", sealing::sealing),
     of("iba-fig-8", Paper::InfiniBandSecurity, "Fig. 8: filters", filters::filters),
