@@ -142,6 +142,38 @@ def test_advice_without_a_machine(sim: Sim) -> None:
     assert "no message arrives for a process that is off its processor" in printed
 
 
+def test_keys_get_around_at_the_cost_of_their_packets(sim: Sim) -> None:
+    """The sums of the paper's messages, done again here: 290 B a management datagram, 1,024 B for keys of pairs."""
+    printed = sim.run(
+        *["keys", "--adapters", "1024", "--members", "64", "--subnets", "4", "--rate", "10", "--latency", "1"],
+        *["--json", "keys.json"],
+    )
+    ways = json.loads((sim.folder / "keys.json").read_text())["ways"]
+    cost = {way["what"]: (way["packets"], way["bytes"]) for way in ways}
+    assert cost["P_SK across 4 subnets with 64 members each"] == (3 + 4 * 64, (3 + 4 * 64) * 290)
+    assert cost["CA_SK_ij of all pairs, one to a packet"] == (1024 * 1023, 1024 * 1023 * 1024)
+    assert cost["sessions with 1023 peers, RC"] == (2 * 1023, 2 * 1023 * 290)
+    [initial, *_] = ways
+    assert initial["messages"] == ["SM -> each CA: E_CA_SK(SM_SK)"]
+    # Each packet's bits, the last one's way, and 160 ns of sealing and of opening.
+    assert initial["time_ns"] == pytest.approx(1024 * 290 * 8 / 10 + 1000 + 320)
+    assert all(way["what"] in printed for way in ways)
+
+
+def test_a_cache_is_enough_for_so_many_keys(sim: Sim) -> None:
+    """The paper's one value: 128 entries are enough for about 1,000 keys, 9 of 10 times; and the other way round."""
+    printed = sim.run("capacity", "--entries", "128", "--off-over-on", "7.67", "--json", "capacity.json")
+    assert "A cache of 128 entries holds all keys in use 90 % of the time, of up to 1001 keys." in printed
+    rows = json.loads((sim.folder / "capacity.json").read_text())["rows"]
+    hits = [row["hit_rate"] for row in rows]
+    assert hits == sorted(hits, reverse=True)
+    assert hits[-1] < 0.7 < 0.9 < hits[0]
+    assert [row["all_fit"] >= 0.9 for row in rows] == [row["keys"] <= 1001 for row in rows]
+    assert "A cache of 129 entries" in sim.run("capacity", "--keys", "1002", "--off-over-on", "7.67")
+    less = sim.run("capacity", "--entries", "128", "--off-over-on", "7.67", "--packets", "3")
+    assert less != printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
@@ -170,6 +202,9 @@ def test_advice_without_a_machine(sim: Sim) -> None:
         (["advise", "small.toml"], 65, "small.toml"),
         (["advise", "neighbours.goal", "--target", "101"], 64, "up to 100"),
         (["advise", "neighbours.goal", "--machine", "small.toml"], 65, "security.level"),
+        (["keys", "--adapters", "16", "--members", "17"], 64, "give at most 16"),
+        (["capacity", "--off-over-on", "8"], 64, "--entries <N>"),
+        (["capacity", "--entries", "65536", "--off-over-on", "1e6"], 64, "give a smaller --off-over-on"),
     ],
 )
 def test_mistakes_are_explained(sim: Sim, arguments: list[str], status: int, sentence: str) -> None:
@@ -249,5 +284,5 @@ def test_a_reader_that_leaves_is_no_crash(sim: Sim, arguments: list[str]) -> Non
 
 def test_the_help_teaches(sim: Sim) -> None:
     text = sim.run("--help")
-    for word in ("run", "sweep", "advise", "examples/simulator"):
+    for word in ("run", "sweep", "advise", "capacity", "keys", "examples/simulator"):
         assert word in text

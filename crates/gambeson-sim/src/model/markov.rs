@@ -55,6 +55,17 @@ pub fn capacity(x: u64, p: f64, q: f64) -> Option<u64> {
     Some(enough)
 }
 
+/// The least `x` such that at most so many of n are active with probability `p`: the other way round.
+#[must_use]
+pub fn entries(n: u64, p: f64, q: f64) -> u64 {
+    let mut sum = 0.0;
+    let below = log_probabilities(n, n, q).into_iter().take_while(|log| {
+        sum += log.exp();
+        sum < p
+    });
+    (below.count() as u64).min(n)
+}
+
 /// The share of time spent in each state, by stepping the chain through so many transitions from state 0.
 #[must_use]
 pub fn stepped(n: u64, off_over_on: f64, transitions: u64, random: &mut impl Rng) -> Vec<f64> {
@@ -121,6 +132,8 @@ mod tests {
         let q = active_share(7.67);
         let capacities = [128, 256, 512, 1024].map(|entries| capacity(entries, 0.9, q));
         assert_eq!(capacities, [Some(1001), Some(2062), Some(4212), Some(8553)]);
+        assert_eq!([1001, 1002, 8553, 8554].map(|keys| entries(keys, 0.9, q)), [128, 129, 1024, 1025]);
+        assert_eq!([(5, 0.0), (5, 1.0), (0, 0.5)].map(|(keys, q)| entries(keys, 0.9, q)), [0, 5, 0]);
     }
 
     #[test]

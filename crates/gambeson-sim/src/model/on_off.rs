@@ -4,7 +4,8 @@
 //! Each key is ON and OFF for exponential times and sends at the same rate while it is ON. Only the order of packets
 //! matters. How many packets an ON has and how those of active keys mix, the paper does not say: both are parameters.
 
-use rand::Rng;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::{Deserialize, Serialize};
 
 use super::markov::active_share;
@@ -130,6 +131,13 @@ pub fn hit_rate(cache: &CacheConfig, keys: impl Iterator<Item = u64>, warm_up: u
     hits as f64 / packets.max(1) as f64
 }
 
+/// The share of a million packets of a stream whose keys a cache has, after as many that fill it.
+#[must_use]
+pub fn streamed_hit_rate(cache: &CacheConfig, stream: &StreamConfig) -> f64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    hit_rate(cache, KeyStream::new(stream, &mut random), 1_000_000, 1_000_000)
+}
+
 /// ON and OFF of a process in a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
@@ -180,8 +188,6 @@ mod tests {
     use super::super::markov::exponential;
     use super::*;
     use crate::time::US;
-    use rand::SeedableRng;
-    use rand_xoshiro::Xoshiro256PlusPlus;
 
     fn rate(stream: StreamConfig, cache: CacheConfig, seed: u64) -> f64 {
         stream.validate().expect("a legal stream");

@@ -6,7 +6,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use super::{Finding, Outcome, Setting, Table};
 use crate::error::Error;
 use crate::model::tables::{self, Enforcement, Paper};
-use crate::security::key_distribution::{self, Path, Service, Step};
+use crate::security::key_distribution::{self, Cluster, Path, Way};
 use crate::security::{AlertConfig, Authenticator};
 use crate::time;
 
@@ -125,20 +125,10 @@ fn enforcement() -> Table {
 fn distribution() -> Table {
     let title = "Keys for 16 adapters at 2.5 Gb/s, 2 us from end to end (section 5.1, and two other ways)";
     let mut table = Table::new(title, &["what", "packets", "bytes", "time"]);
-    let ways: [(&str, Vec<Step>); 9] = [
-        ("SM_SK to each of 16 adapters", key_distribution::initial(16)),
-        ("P_SK to the 4 members of a partition", key_distribution::partition(4)),
-        ("P_SK across 4 subnets with 4 members each", key_distribution::partition_across(4, 4)),
-        ("CA_SK_ij of all pairs, one to a packet", key_distribution::adapter_pairs(16, 1, 1024)),
-        ("CA_SK_ij of all pairs, 48 to a packet", key_distribution::adapter_pairs(16, 48, 1024)),
-        ("sessions with 15 peers, RC", key_distribution::session(Service::Connection, 15)),
-        ("sessions with 15 peers, UD", key_distribution::session(Service::UnreliableDatagram, 15)),
-        ("15 peers whose addresses hold their keys (this project)", key_distribution::key_in_address(15)),
-        ("15 peers under keys derived by the receiver (as PSP)", key_distribution::derived_by_receiver(15)),
-    ];
-    for (what, steps) in ways {
+    let cluster = Cluster { adapters: 16, members: 4, subnets: 4, peers: 15 };
+    for Way { what, steps } in key_distribution::ways(&cluster) {
         let cost = key_distribution::cost(&steps, &Path::default());
-        table.row([what.into(), cost.packets.to_string(), cost.bytes.to_string(), super::us(time::to_ns(cost.time))]);
+        table.row([what, cost.packets.to_string(), cost.bytes.to_string(), super::us(time::to_ns(cost.time))]);
     }
     table
 }

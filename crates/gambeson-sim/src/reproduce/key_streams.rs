@@ -6,14 +6,11 @@
 
 use std::path::Path;
 
-use rand::SeedableRng;
-use rand_xoshiro::Xoshiro256PlusPlus;
-
 use super::figure::{Figure, Panel, Scale, Series, Shape};
 use super::{Finding, Outcome, Setting, Table, key_cache, traces};
 use crate::error::Error;
 use crate::model::markov::{active_share, capacity as keys_for};
-use crate::model::on_off::{Fit, KeyStream, StreamConfig, fit, hit_rate};
+use crate::model::on_off::{Fit, StreamConfig, fit, streamed_hit_rate};
 use crate::security::CacheConfig;
 use crate::time::{NS, Time, US};
 use crate::trace::collective::expand;
@@ -174,8 +171,7 @@ pub(super) fn capacity(setting: &Setting<'_>) -> Result<Outcome, Error> {
 /// What share of a stream's keys the paper's 16 KB have.
 fn share(stream: &StreamConfig, ways: u32) -> f64 {
     let cache = CacheConfig { ways, ..CacheConfig::of_bytes(16_384, CacheConfig::KEY_ONLY) };
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    hit_rate(&cache, KeyStream::new(stream, &mut random), 1_000_000, 1_000_000)
+    streamed_hit_rate(&cache, stream)
 }
 
 pub(super) fn thousands(setting: &Setting<'_>) -> Result<Outcome, Error> {
@@ -301,10 +297,7 @@ fn streams_otherwise(setting: &Setting<'_>) -> Result<[Table; 2], Error> {
     for entry_bytes in [16, 24, 32] {
         let cache = CacheConfig { ways: 0, ..CacheConfig::of_bytes(16_384, entry_bytes) };
         let rates = setting.each(&[2500, 5000, 10_000], |&keys| {
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-            let stream = StreamConfig { keys, ..bt };
-            let rate = hit_rate(&cache, KeyStream::new(&stream, &mut random), 1_000_000, 1_000_000);
-            Ok(format!("{:.1} %", 100.0 * rate))
+            Ok(format!("{:.1} %", 100.0 * streamed_hit_rate(&cache, &StreamConfig { keys, ..bt })))
         })?;
         by_entry.row([format!("{entry_bytes} B"), cache.capacity().to_string()].into_iter().chain(rates));
     }

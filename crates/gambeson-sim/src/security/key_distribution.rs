@@ -2,6 +2,8 @@
 //! beside them a key in the address, as this project has it, and keys derived by the receiver, as Google's PSP has it.
 //! Each with its packets, bytes and time.
 
+use serde::Serialize;
+
 use super::gcm::{Gcm, GcmTiming};
 use crate::time::{self, Time};
 
@@ -245,6 +247,46 @@ pub fn derived_by_receiver(peers: u64) -> Vec<Step> {
         ..Step::NOTHING
     };
     vec![exchange]
+}
+
+/// Who needs keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Cluster {
+    /// Adapters of a subnet.
+    pub adapters: u64,
+    /// Those of them in a partition.
+    pub members: u64,
+    /// Subnets that the partition is in, with so many members in each.
+    pub subnets: u64,
+    /// Others that one adapter speaks to.
+    pub peers: u64,
+}
+
+/// A way for keys to get around.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Which key, to whom.
+    pub what: String,
+    /// Its messages.
+    pub steps: Vec<Step>,
+}
+
+/// All ways, those of the paper first.
+#[must_use]
+pub fn ways(cluster: &Cluster) -> Vec<Way> {
+    let Cluster { adapters, members, subnets, peers } = *cluster;
+    let way = |what: String, steps| Way { what, steps };
+    vec![
+        way(format!("SM_SK to each of {adapters} adapters"), initial(adapters)),
+        way(format!("P_SK to the {members} members of a partition"), partition(members)),
+        way(format!("P_SK across {subnets} subnets with {members} members each"), partition_across(subnets, members)),
+        way("CA_SK_ij of all pairs, one to a packet".into(), adapter_pairs(adapters, 1, 1024)),
+        way("CA_SK_ij of all pairs, 48 to a packet".into(), adapter_pairs(adapters, 48, 1024)),
+        way(format!("sessions with {peers} peers, RC"), session(Service::Connection, peers)),
+        way(format!("sessions with {peers} peers, UD"), session(Service::UnreliableDatagram, peers)),
+        way(format!("{peers} peers whose addresses hold their keys (this project)"), key_in_address(peers)),
+        way(format!("{peers} peers under keys derived by the receiver (as PSP)"), derived_by_receiver(peers)),
+    ]
 }
 
 /// Bytes that an adapter keeps of keys with their MACs: 20,480 for the 2^10 of the paper.

@@ -1,6 +1,8 @@
 //! `gambeson sim`: experiments on a simulated fabric.
 
 mod advise;
+mod capacity;
+mod keys;
 mod reproduce;
 mod run;
 mod sweep;
@@ -26,6 +28,8 @@ enum What {
     Run(run::Arguments),
     Sweep(sweep::Arguments),
     Advise(advise::Arguments),
+    Capacity(capacity::Arguments),
+    Keys(keys::Arguments),
     Reproduce(reproduce::Arguments),
 }
 
@@ -38,6 +42,8 @@ traffic or recorded jobs. Some to begin with are in examples/simulator.
   gambeson sim sweep mesh.toml --over traffic.0.load=0.1,0.5 --out DIR
                                                                a page, pictures and tables
   gambeson sim advise job.goal                                 how large a key cache a job wants
+  gambeson sim capacity --keys 5000 --off-over-on 8            the same without a job, by a model
+  gambeson sim keys --adapters 1024 --rate 100                 what it costs to get keys around
   gambeson sim reproduce all                                   two papers' figures, claim by claim
 
 What run --json writes has all keys with their defaults. Equal seeds give equal results, on any
@@ -47,6 +53,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match &arguments.what {
         What::Run(arguments) => run::execute(arguments),
         What::Advise(arguments) => advise::execute(arguments),
+        What::Capacity(arguments) => capacity::execute(arguments),
+        What::Keys(arguments) => keys::execute(arguments),
         What::Sweep(arguments) => sweep::execute(arguments),
         What::Reproduce(arguments) => reproduce::execute(arguments),
     }
