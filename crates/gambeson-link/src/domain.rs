@@ -42,6 +42,24 @@ const SPINS: u32 = 2000;
 /// Who never sleeps does what is due before a sleep in one of so many idle turns: newcomers and the dead are noticed then.
 const MEETING: u32 = 4096;
 
+/// Of each second at most so much goes into strangers' handshakes, however many knock.
+const STRANGERS_SHARE: Duration = Duration::from_millis(250);
+
+/// How much of the present second went into strangers.
+struct Budget {
+    since: Instant,
+    spent: Duration,
+}
+
+impl Budget {
+    fn lasts(&mut self) -> bool {
+        if self.since.elapsed() > Duration::from_secs(1) {
+            (self.since, self.spent) = (Instant::now(), Duration::ZERO);
+        }
+        self.spent < STRANGERS_SHARE
+    }
+}
+
 /// Who moves bytes while the program computes (libfabric's FI_PROGRESS_MANUAL and FI_PROGRESS_AUTO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
@@ -127,6 +145,9 @@ pub(crate) struct State {
     /// By what carriers that go on with them say.
     by_name: HashMap<[u8; 16], SessionKey>,
     strangers: Vec<Stranger>,
+    patience: Budget,
+    /// Strangers that were refused.
+    refused: u64,
     doors: Doors,
     pub(crate) book: StartpointBook,
     tables: BTreeMap<u64, Arc<Table>>,
@@ -159,6 +180,8 @@ impl Domain {
             by_peer: HashMap::new(),
             by_name: HashMap::new(),
             strangers: Vec::new(),
+            patience: Budget { since: Instant::now(), spent: Duration::ZERO },
+            refused: 0,
             doors,
             book: StartpointBook::new(party.key_hash().0, Limits::default()),
             tables: BTreeMap::new(),
@@ -590,18 +613,37 @@ impl State {
         any
     }
 
+    /// Says why somebody was refused, ever more seldom: nobody fills a log by knocking.
+    fn refused(&mut self, why: Option<&Error>) {
+        self.refused += 1;
+        if let Some(why) = why.filter(|_| self.refused.is_power_of_two()) {
+            eprintln!("gambeson: {why} ({} connections were refused so far)", self.refused);
+        }
+    }
+
     /// Lets strangers in, and those who took too long out.
     fn meet(&mut self, shared: &Shared) -> bool {
         let mut any = false;
-        while self.strangers.len() < STRANGERS_MAX
+        let mut newcomers = 0;
+        while newcomers < STRANGERS_MAX
             && let Some(carrier) = self.doors.accept()
         {
-            if shared.watch(&*carrier).is_ok() {
-                self.strangers.push(Stranger::new(carrier));
+            newcomers += 1;
+            if shared.watch(&*carrier).is_err() {
+                continue;
             }
+            // Who came long ago and said nothing makes room, so that nobody is kept out by those who do that.
+            if self.strangers.len() == STRANGERS_MAX {
+                let (longest, _) =
+                    self.strangers.iter().enumerate().min_by_key(|(_, other)| other.turn()).expect("full");
+                self.strangers.swap_remove(longest);
+            }
+            self.strangers.push(Stranger::new(carrier));
         }
+        any |= newcomers == STRANGERS_MAX;
         let mut at = 0;
-        while at < self.strangers.len() {
+        while at < self.strangers.len() && self.patience.lasts() {
+            let began = Instant::now();
             let mut stranger = self.strangers.swap_remove(at);
             match stranger.proceed(shared, self) {
                 Met::Waits => {
@@ -612,8 +654,9 @@ impl State {
                     at += 1;
                 }
                 Met::Done => any = true,
-                Met::Refused => {}
+                Met::Refused(why) => self.refused(why.as_ref()),
             }
+            self.patience.spent += began.elapsed();
         }
         any
     }

@@ -29,14 +29,13 @@ enum Stage {
 }
 
 /// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Met {
     /// It is not its turn.
     Waits,
     /// It is a session's carrier now.
     Done,
-    /// It is nobody to talk to.
-    Refused,
+    /// It is nobody to talk to; it may have shown why.
+    Refused(Option<Error>),
 }
 
 impl Stranger {
@@ -55,7 +54,7 @@ impl Stranger {
         let mut buffer = [0; 16 << 10];
         loop {
             match self.flush() {
-                None => return Met::Refused,
+                None => return Met::Refused(None),
                 Some(false) => return self.waits(),
                 Some(true) => {}
             }
@@ -69,7 +68,7 @@ impl Stranger {
             match read {
                 Ok(0) => return self.waits(),
                 Ok(count) => self.came.extend_from_slice(&buffer[..count]),
-                Err(_) => return Met::Refused,
+                Err(_) => return Met::Refused(None),
             }
             match self.step(shared, state) {
                 Ok(None) => {}
@@ -77,11 +76,16 @@ impl Stranger {
                 Err(cause) => {
                     self.flush();
                     let carrier = self.carrier.as_ref().expect("nobody took it yet");
-                    eprintln!("gambeson: a connection over {} was refused: {cause}", carrier.kind());
-                    return Met::Refused;
+                    let why = format!("a connection over {} was refused: {cause}", carrier.kind());
+                    return Met::Refused(Some(Error::Refused(why)));
                 }
             }
         }
+    }
+
+    /// Who goes first when there are too many: those who are silent, and of them the oldest.
+    pub(crate) fn turn(&self) -> (bool, Instant) {
+        (!matches!(self.stage, Stage::Silent), self.since)
     }
 
     /// Before a sleep; whether there is something to do after all.
@@ -91,7 +95,7 @@ impl Stranger {
     }
 
     fn waits(&self) -> Met {
-        if self.since.elapsed() > PATIENCE { Met::Refused } else { Met::Waits }
+        if self.since.elapsed() > PATIENCE { Met::Refused(None) } else { Met::Waits }
     }
 
     fn step(&mut self, shared: &Shared, state: &mut State) -> Result<Option<Met>, Error> {
@@ -125,17 +129,17 @@ impl Stranger {
             Stage::Begun(_) => Ok(None),
             Stage::Resuming { session, client, server, received } => {
                 let Some(consent) = self.came.first_chunk() else { return Ok(None) };
-                let Some(session) = state.sessions.get_mut(*session) else { return Ok(Some(Met::Refused)) };
+                let Some(session) = state.sessions.get_mut(*session) else { return Ok(Some(Met::Refused(None))) };
                 let arrived = resumption::read_consent(session.resumption(), client, server, consent);
                 let arrived = arrived.ok_or_else(|| Error::Refused("it names a session that it is not in".into()))?;
                 // The peer has given up the carrier before. If that still brought something, it has to ask again.
                 session.lose("the other end goes on over another connection");
                 if session.received() != *received || session.over().is_some() {
-                    return Ok(Some(Met::Refused));
+                    return Ok(Some(Met::Refused(None)));
                 }
                 let carrier = self.carrier.take().expect("nobody took it yet");
                 let resumed = session.resume(carrier, arrived, &self.came[resumption::CONSENT..]);
-                Ok(Some(if resumed { Met::Done } else { Met::Refused }))
+                Ok(Some(if resumed { Met::Done } else { Met::Refused(None) }))
             }
         }
     }
