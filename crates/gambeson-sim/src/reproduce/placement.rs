@@ -135,7 +135,7 @@ pub(super) fn placements(setting: &Setting<'_>) -> Result<Outcome, Error> {
             "2.2",
             "a coprocessor's additional transactions on the bus become a limiting factor",
             format!(
-                "the bus keeps up with a load of {}, and is full at {:.2}; the adapter keeps up with {}",
+                "the bus keeps up with a load of {}, and its bytes alone would fill it at {:.2}; the adapter keeps up with {}",
                 most(2),
                 full[2].offered / full[2].need.bus,
                 most(3)
