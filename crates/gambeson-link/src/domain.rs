@@ -91,6 +91,8 @@ pub struct Config {
     pub weakest: Protection,
     /// How long a session that lost its connection waits for another one before it is over.
     pub patience: Duration,
+    /// After how long a connection is given up over which a peer says nothing that owes an answer.
+    pub silence: Duration,
 }
 
 impl Config {
@@ -107,6 +109,7 @@ impl Config {
             progress: Progress::Auto,
             weakest: Protection::Privacy,
             patience: Duration::from_secs(60),
+            silence: Duration::from_secs(20),
         }
     }
 
@@ -132,6 +135,7 @@ pub(crate) struct Shared {
     pub(crate) progress: Progress,
     pub(crate) weakest: Protection,
     patience: Duration,
+    silence: Duration,
     epoll: OwnedFd,
     /// Ends a sleep.
     bell: OwnedFd,
@@ -164,7 +168,7 @@ impl Domain {
     /// # Errors
     /// When the identity cannot be used, or an address not be listened on.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let Config { identity, trust, host, rank, listen, shm, progress, weakest, patience } = config;
+        let Config { identity, trust, host, rank, listen, shm, progress, weakest, patience, silence } = config;
         let party = Arc::new(Party::new(identity, trust, host, rank)?);
         let doors = Doors::open(&listen, shm, party.key_hash())?;
         let no_epoll = |cause: rustix::io::Errno| Error::system("the domain cannot be opened")(cause.into());
@@ -198,6 +202,7 @@ impl Domain {
             progress,
             weakest,
             patience,
+            silence,
             epoll: queue,
             bell,
             pool: Pool::default(),
@@ -442,6 +447,11 @@ impl Shared {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
+    /// How long to sleep at the most: silence is noticed by looking.
+    fn nap(&self) -> Duration {
+        (self.silence / 4).min(Duration::from_secs(1))
+    }
+
     /// The domain's own thread.
     fn serve(&self) {
         loop {
@@ -451,7 +461,7 @@ impl Shared {
             }
             if !state.progress(self) && !state.settle(self) {
                 drop(state);
-                self.sleep(Duration::from_secs(1));
+                self.sleep(self.nap());
             }
         }
     }
@@ -484,7 +494,7 @@ impl Shared {
             }
             if !state.settle(self) {
                 drop(state);
-                self.sleep(left.unwrap_or(Duration::from_secs(1)).min(Duration::from_secs(1)));
+                self.sleep(left.unwrap_or(Duration::MAX).min(self.nap()));
             }
         }
     }
@@ -584,7 +594,7 @@ impl State {
     /// Before a sleep: what is not for every turn. Whether there is something to do after all.
     fn settle(&mut self, shared: &Shared) -> bool {
         let mut any = self.meet(shared);
-        let State { sessions, by_peer, by_name, .. } = self;
+        let State { sessions, by_peer, by_name, cache, .. } = self;
         sessions.retain(|key, session| {
             if session.lost().is_some_and(|(_, since)| since.elapsed() > shared.patience) {
                 let (why, _) = session.lost().expect("it is").clone();
@@ -601,6 +611,7 @@ impl State {
             session.has_startpoints()
         });
         for (key, session) in sessions.iter_mut() {
+            session.listen(cache, shared.silence);
             if session.lost().is_some() && session.wants_carrier() {
                 reconnect::begin(shared.weak().clone(), key);
             }

@@ -68,6 +68,11 @@ impl Waiting {
         self.expected.take().is_some_and(|expected| bool::from(expected.ct_eq(answer)))
     }
 
+    /// Whether somebody waits.
+    pub(crate) fn is_any(&self) -> bool {
+        self.places.len() > self.free.len()
+    }
+
     /// A number for a new request.
     pub(crate) fn begin(&mut self) -> u64 {
         let at = self.free.pop().unwrap_or_else(|| {

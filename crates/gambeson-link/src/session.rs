@@ -2,7 +2,7 @@
 //! and go out through the carrier that it is given; it waits for nothing.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{End, LinkKeys, LinkTerms, PairRoots, Resumption, Side, link_roots};
@@ -22,6 +22,8 @@ use crate::stream::{Incoming, Outgoing};
 const LONGEST: usize = record::capacity(RECORD_MAX);
 /// How many bytes come before the peer is told that they have.
 const ACKNOWLEDGE: u64 = 256 << 10;
+/// Reads of one turn.
+const TURN: u32 = 16;
 /// Carriers that may bring something unacceptable in a row: beyond, somebody does not let the session go on.
 const BARREN_MAX: u32 = 8;
 /// Longest control message: an activation.
@@ -41,6 +43,8 @@ mod word {
     pub(super) const RELEASED: u64 = 4;
     /// The domain closes.
     pub(super) const CLOSED: u64 = 5;
+    /// Asks for [`ARRIVED`], whatever has come.
+    pub(super) const ASKED: u64 = 7;
 }
 
 /// What a session asks of its domain.
@@ -96,6 +100,8 @@ pub(crate) struct Session {
     /// Links whose endpoints are here.
     theirs: Vec<Option<Box<Link>>>,
     acknowledged: u64,
+    /// When the peer was last found to have said something, how much that was in all, and whether it was asked since.
+    heard: (Instant, u64, bool),
     /// Why it is over.
     over: Option<String>,
 }
@@ -130,6 +136,7 @@ impl Session {
             ours: Vec::new(),
             theirs: Vec::new(),
             acknowledged: 0,
+            heard: (Instant::now(), 0, false),
             over: None,
         }
     }
@@ -166,8 +173,8 @@ impl Session {
         self.incoming.taken()
     }
 
-    /// Goes on over another carrier, at whose other end the peer has all before `arrived`, and of which `rest` has come. False: it cannot have that,
-    /// and the session is over.
+    /// Goes on over another carrier, of which `rest` has come, and at whose other end the peer has all before `arrived`.
+    /// False: it cannot have that, and the session is over.
     pub(crate) fn resume(&mut self, carrier: Box<dyn Carrier>, arrived: u64, rest: &[u8]) -> bool {
         self.incoming.begin_with(rest);
         if !self.out.rewind(arrived) {
@@ -182,10 +189,18 @@ impl Session {
     /// The carrier is gone; the session waits for another.
     pub(crate) fn lose(&mut self, why: &str) {
         if self.over.is_none() && self.lost.is_none() {
+            // Shared memory is lost with the process behind it, or for good: what was in it is not kept here.
+            if self.is_lossless() {
+                return self.end(why);
+            }
             self.carrier = None;
             self.incoming.begin_with(&[]);
             self.lost = Some((why.to_owned(), Instant::now()));
         }
+    }
+
+    fn is_lossless(&self) -> bool {
+        self.carrier.as_ref().is_some_and(|carrier| carrier.kind().is_lossless())
     }
 
     /// Why nothing comes or goes any more.
@@ -257,7 +272,8 @@ impl Session {
     /// Reads what has come and does what it says. Whether anything did.
     pub(crate) fn progress(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> bool {
         let mut any = false;
-        loop {
+        // Not for ever: there are other sessions, too.
+        for _ in 0..TURN {
             match self.take(cache, desk) {
                 Ok(taken) => {
                     if taken {
@@ -292,8 +308,7 @@ impl Session {
                 }
             }
         }
-        let lossy = self.carrier.as_ref().is_some_and(|carrier| !carrier.kind().is_lossless());
-        if lossy && self.incoming.taken() - self.acknowledged >= ACKNOWLEDGE {
+        if !self.is_lossless() && self.incoming.taken() - self.acknowledged >= ACKNOWLEDGE {
             self.acknowledged = self.incoming.taken();
             self.say(cache, word::ARRIVED, self.acknowledged, &[]);
         }
@@ -305,6 +320,29 @@ impl Session {
             self.flush();
         }
         any
+    }
+
+    /// A peer that owes something and says nothing is asked, and then its carrier is given up: it may be cut without
+    /// anybody having said so.
+    pub(crate) fn listen(&mut self, cache: &mut KeyCache, silence: Duration) {
+        let (since, taken, asked) = self.heard;
+        // Shared memory is not cut, and tells of its peer's end by itself.
+        if self.carrier.is_none() || self.is_lossless() || self.incoming.taken() != taken {
+            self.heard = (Instant::now(), self.incoming.taken(), false);
+        } else if since.elapsed() > silence / 2 && self.is_owed() {
+            if !asked {
+                self.heard.2 = true;
+                self.say(cache, word::ASKED, 0, &[]);
+            } else if since.elapsed() > silence {
+                self.lose(&format!("{} on {} has said nothing for {silence:?}", self.peer.name, self.peer.host));
+            }
+        }
+    }
+
+    /// Whether the peer has to say something: an answer, or that it has what was sent.
+    fn is_owed(&self) -> bool {
+        let waits = |link: &Link| matches!(&link.role, Role::Start(waiting) if waiting.is_any());
+        self.out.retained() > 0 || self.ours.iter().flatten().any(|link| waits(link))
     }
 
     /// Everything that waits for this session hears why nothing will come.
@@ -384,6 +422,10 @@ impl Session {
                         if !out.arrived(data) {
                             return Err(Unacceptable("that it has what was never sent"));
                         }
+                    }
+                    word::ASKED => {
+                        let taken = incoming.taken();
+                        self.say(cache, word::ARRIVED, taken, &[]);
                     }
                     word::RELEASED => {
                         if side_of(data) != *side

@@ -307,16 +307,18 @@ struct Relay {
     alter: Arc<AtomicU64>,
     /// Not zero: whoever connects is sent away.
     shut: Arc<AtomicU64>,
+    /// Connections below this number lead nowhere, without a word to anybody.
+    mute: Arc<AtomicU64>,
 }
 
 impl Relay {
     fn before(server: std::net::SocketAddr) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
-        let [cut, alter, shut] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
-        let (cutting, altering, shutting) = (cut.clone(), alter.clone(), shut.clone());
+        let [cut, alter, shut, mute] = [(); 4].map(|()| Arc::new(AtomicU64::new(0)));
+        let (cutting, altering, shutting, muting) = (cut.clone(), alter.clone(), shut.clone(), mute.clone());
         std::thread::spawn(move || {
-            for client in listener.incoming() {
+            for (connection, client) in listener.incoming().enumerate() {
                 if shutting.load(Ordering::Relaxed) != 0 {
                     continue;
                 }
@@ -325,13 +327,14 @@ impl Relay {
                 for (mut from, mut to) in [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))]
                     .map(|(one, other)| (one.expect("a copy"), other.expect("a copy")))
                 {
-                    let (cut, alter) = (cutting.clone(), altering.clone());
+                    let (cut, alter, mute) = (cutting.clone(), altering.clone(), muting.clone());
                     from.set_read_timeout(Some(Duration::from_millis(5))).expect("a time-out");
                     std::thread::spawn(move || {
                         let mut buffer = [0; 10_000];
                         while cut.load(Ordering::Relaxed) == number {
                             match std::io::Read::read(&mut from, &mut buffer) {
                                 Ok(0) => break,
+                                Ok(_) if mute.load(Ordering::Relaxed) > connection as u64 => {}
                                 Ok(count) => {
                                     if alter.swap(0, Ordering::Relaxed) > 0 {
                                         buffer[count / 2] ^= 1;
@@ -350,7 +353,7 @@ impl Relay {
                 }
             }
         });
-        Relay { address, cut, alter, shut }
+        Relay { address, cut, alter, shut, mute }
     }
 
     /// The same startpoint, with the relay's address in place of the endpoint's, and no other.
@@ -423,4 +426,21 @@ fn strangers_who_say_nothing_or_nonsense_keep_nobody_out() {
     let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
     startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
     drop(silent);
+}
+
+#[test]
+fn a_connection_that_leads_nowhere_without_a_word_is_given_up() {
+    let server = server(listening(of_job()));
+    let relay = Relay::before(server.domain.listening()[0]);
+    let mut config = config(of_job());
+    config.silence = Duration::from_millis(300);
+    let client = Domain::open(config).expect("a domain");
+    let startpoint = client.startpoint(&relay.redirect(&server.capability()), PATIENCE).expect("a link");
+    for connection in 1..4 {
+        startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
+        relay.mute.store(connection, Ordering::Relaxed);
+        startpoint.send(COUNT, &[1]).expect("it goes, as far as can be known");
+        assert_eq!(startpoint.call(ECHO, &[2], PATIENCE).expect("an answer, by another way"), [2]);
+        assert_eq!(server.count.load(Ordering::Relaxed), connection);
+    }
 }
