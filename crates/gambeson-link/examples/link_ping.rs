@@ -122,7 +122,7 @@ fn measure(shm: bool, runs: u32) {
     state.store(LINKS, Ordering::Release);
     let links: Vec<Startpoint> =
         capabilities.iter().map(|one| client.startpoint(one, PATIENCE).expect("a link")).collect();
-    let lengths: &[usize] = if std::env::args().nth(2).is_some() { &[] } else { &[8, 4096, 1 << 20] };
+    let lengths: &[usize] = if std::env::args().nth(2).is_some() { &[] } else { &[8, 92, 4096, 1 << 20] };
     for &len in lengths {
         // Many short runs: some of them have the machine to themselves.
         let rounds = if len > 4096 { 4 } else { 100 };

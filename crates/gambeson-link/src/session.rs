@@ -191,7 +191,7 @@ impl Session {
         if self.over.is_none() && self.lost.is_none() {
             // Shared memory is lost with the process behind it, or for good: what was in it is not kept here.
             if self.is_lossless() {
-                return self.end(why);
+                return self.end(&format!("{} on {} is gone: {why}", self.peer.name, self.peer.host));
             }
             self.carrier = None;
             self.incoming.begin_with(&[]);
@@ -275,12 +275,12 @@ impl Session {
         // Not for ever: there are other sessions, too.
         for _ in 0..TURN {
             match self.take(cache, desk) {
-                Ok(taken) => {
-                    if taken {
-                        self.barren = 0;
-                    }
-                    any |= taken;
+                // What was read is dealt with and answered before there is more: nobody waits for a read that finds nothing.
+                Ok(true) => {
+                    (any, self.barren) = (true, 0);
+                    break;
                 }
+                Ok(false) => {}
                 // Whoever sits on the wire can do that. What was sent in its place comes again over another carrier.
                 Err(Unacceptable(what)) => {
                     let (peer, carrier) = (&self.peer, &self.carrier);
