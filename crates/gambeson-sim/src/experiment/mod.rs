@@ -173,6 +173,7 @@ impl Experiment {
         };
         let topology = Topology::new(&self.topology).map_err(Error::about("topology"))?;
         let mut fabric = Fabric::new(topology, &self.fabric, self.routing, &self.security, &self.filter, longest)?;
+        fabric.draw_ways(self.seed);
         if self.attack.is_some() || self.security.replay.defence != ReplayDefence::None {
             let partitions = if self.replay.is_some() { 1 } else { self.partitions.max(1) };
             fabric.check_packets(&self.security, partitions, self.seed);

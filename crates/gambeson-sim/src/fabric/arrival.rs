@@ -1,11 +1,14 @@
 //! A packet comes in: at a switch, which decides where it goes, or at its receiver.
 
+use rand::Rng;
+
 use super::packet::{Header, NONE};
 use super::port::{Input, lane};
 use super::{Event, Fabric, Refusal, Traffic};
 use crate::routing::{self, Hop, Routing};
 use crate::security::Pass;
 use crate::time::Time;
+use crate::topology::Shape;
 
 /// The most switches that a packet remembers its port for.
 const LEG_MAX: u32 = u16::MAX as u32;
@@ -129,8 +132,7 @@ impl Fabric {
         let Header { port, switch, to, class, bytes, leg, leg_port, out_lane, .. } = self.packets[packet];
         let first = self.topology.first_port(switch);
         let (hop, left) = if self.routing == Routing::Adaptive {
-            let better = self.roomiest(now, switch, to, class, bytes);
-            (better.unwrap_or_else(|| routing::step(&self.topology, switch, port, to)), 0)
+            (self.adapt(now, packet), 0)
         } else if leg > 0 {
             (Hop { port: first + u32::from(leg_port), lane: out_lane - class * self.lanes_a_class }, u32::from(leg) - 1)
         } else {
@@ -149,6 +151,28 @@ impl Fabric {
             }
         }
         self.join(now, packet);
+    }
+
+    /// The step that suits what is on the way at present.
+    #[inline]
+    fn adapt(&mut self, now: Time, packet: u32) -> Hop {
+        let Header { port, switch, sender, to, class, lane, bytes, via, .. } = self.packets[packet];
+        if let Shape::Dragonfly(_) = self.topology.shape {
+            let via = match via {
+                NONE => self.way(now, switch, to, class, bytes),
+                decided => decided,
+            };
+            self.packets[packet].via = via;
+            let Shape::Dragonfly(dragonfly) = &self.topology.shape else { unreachable!("it is one") };
+            return routing::step_by_way(&self.topology, dragonfly, switch, to, via);
+        }
+        if routing::leaves_escape(&self.topology) {
+            let better = self.roomiest(now, switch, to, class, bytes);
+            return better.unwrap_or_else(|| routing::step(&self.topology, switch, port, to));
+        }
+        let escaped = !self.topology.is_adapter(sender) && lane - class * self.lanes_a_class < self.escape_lanes;
+        let better = if escaped { None } else { self.roomiest(now, switch, to, class, bytes) };
+        better.unwrap_or_else(|| routing::step(&self.topology, switch, if escaped { port } else { to }, to))
     }
 
     /// The adaptive lane with the most room among those that lead closer, if one has room for this packet and all that
@@ -173,5 +197,44 @@ impl Fabric {
             }
         });
         best
+    }
+
+    /// By way of which group of a dragonfly a packet goes from its first switch: that of its receiver, or another if what is
+    /// before it there, times the links of that way, is less.
+    fn way(&mut self, now: Time, switch: u32, to: u32, class: u8, bytes: u16) -> u32 {
+        let Shape::Dragonfly(dragonfly) = &self.topology.shape else { unreachable!("only a dragonfly has groups") };
+        let target = self.topology.switch_of(to);
+        let [group, last] = [switch, target].map(|switch| switch / dragonfly.routers);
+        let others = dragonfly.groups() - 2;
+        if group == last || others == 0 {
+            return last;
+        }
+        // Any but these two.
+        let mut via = self.random.random_range(0..others);
+        for known in [group.min(last), group.max(last)] {
+            via += u32::from(via >= known);
+        }
+        let entrance = dragonfly.entrance(group, via);
+        let links = [
+            dragonfly.distance(switch, target),
+            dragonfly.distance(switch, entrance) + dragonfly.distance(entrance, target),
+        ];
+        let first = self.topology.first_port(switch);
+        let ports = [last, via].map(|other| first + dragonfly.towards(group, switch % dragonfly.routers, other));
+        let [shortest, detour] = ports.map(|port| u64::from(bytes) + self.before(now, port, class));
+        if shortest * u64::from(links[0]) <= detour * u64::from(links[1]) { last } else { via }
+    }
+
+    /// Bytes of a class that wait for a port or are in the buffer at its other end, as far as it knows.
+    fn before(&mut self, now: Time, port: u32, class: u8) -> u64 {
+        self.collect(now, port as usize);
+        let lanes = usize::from(class * self.lanes_a_class)..usize::from((class + 1) * self.lanes_a_class);
+        let buffer = self.config.buffer_bytes;
+        lanes
+            .map(|number| {
+                let lane = self.lane(port as usize, number);
+                u64::from(buffer - lane.credit) + u64::from(lane.queued)
+            })
+            .sum()
     }
 }

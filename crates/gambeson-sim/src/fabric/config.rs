@@ -33,7 +33,8 @@ pub struct FabricConfig {
     pub weights: Vec<u32>,
     /// Whether class 0 goes before all others.
     pub priority: bool,
-    /// Lanes that adaptive routing may use beside those of the deterministic way.
+    /// Lanes that adaptive routing may use beside those of the deterministic way, its escape. A dragonfly's has none, but
+    /// three lanes that rise along the way.
     pub adaptive_lanes: u8,
 }
 

@@ -132,7 +132,9 @@ impl Fabric {
             port.filled &= !(1 << chosen);
         }
         let (peer, next_switch) = (port.peer, port.next_switch);
-        if self.marker.is_some() && entry.port != out {
+        // From the adapter's own queue; a packet of a switch may go back by the port that it came in by.
+        let injected = self.topology.is_adapter(out);
+        if self.marker.is_some() && !injected {
             self.mark(packet, entry.port, peer);
         }
         let port = &mut self.ports[index];
@@ -143,8 +145,7 @@ impl Fabric {
             port.wake_at = port.free_at;
             self.events.push(port.free_at, Event::Free(out));
         }
-        if entry.port == out {
-            // From the adapter's own queue.
+        if injected {
             if entry.last && entry.acknowledgement == 0 && !entry.acknowledges {
                 self.events.push(now + duration, Event::Left(entry.token));
             }
@@ -201,7 +202,7 @@ impl Fabric {
 
     /// Counts the credit that has come back to a port.
     #[inline]
-    fn collect(&mut self, now: Time, index: usize) {
+    pub(super) fn collect(&mut self, now: Time, index: usize) {
         let Self { returning, ports, lanes, lanes_a_port, .. } = self;
         returning[index].collect(now, |number, bytes| {
             lane(&mut ports[index], lanes, index, *lanes_a_port, number.into()).credit += u32::from(bytes);

@@ -21,6 +21,9 @@ pub use config::{FabricConfig, Queueing};
 pub use packet::{Packet, Send};
 pub use rate::{GENERATIONS, Named, Rate};
 
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
 use adapter::Adapters;
 use packet::{Header, NONE, Packets};
 use port::{Input, Lane, NEVER, Port, Returning};
@@ -119,7 +122,7 @@ pub struct Fabric {
     counts: Counts,
     lanes_a_port: usize,
     lanes_a_class: u8,
-    /// Lanes of a class that the deterministic way uses; the rest is for adaptive routing.
+    /// Lanes of a class that packets may wait for; the rest is for adaptive routing that has these as its escape.
     escape_lanes: u8,
     first_class: u16,
     /// By how much a tag is longer than the ICRC in whose place it stands.
@@ -130,6 +133,8 @@ pub struct Fabric {
     host_rates: Vec<f64>,
     /// When the head of each packet came to the switch it is in, by the packet's place; where links have several rates.
     heads: Vec<Time>,
+    /// Draws the groups of a dragonfly by way of which packets may go.
+    random: Xoshiro256PlusPlus,
     wire: Time,
     hop: Time,
 }
@@ -151,10 +156,10 @@ impl Fabric {
         let longest = longest + security.tag_bytes - ICRC;
         config.validate(longest).map_err(Error::about("fabric"))?;
         filter.validate().map_err(Error::config).map_err(Error::about("filter"))?;
-        routing::suits(&topology, routing).map_err(Error::about("routing"))?;
-        let escape_lanes = routing::lanes(&topology);
-        let adaptive = if routing == Routing::Adaptive { config.adaptive_lanes } else { 0 };
-        if routing == Routing::Adaptive && adaptive == 0 {
+        let escape_lanes = routing::lanes(&topology, routing);
+        let escapes = routing == Routing::Adaptive && routing::escapes(&topology);
+        let adaptive = if escapes { config.adaptive_lanes } else { 0 };
+        if escapes && adaptive == 0 {
             let what = "adaptive routing without lanes of its own can deadlock; set fabric.adaptive_lanes to 1 or more";
             return Err(Error::about("fabric")(Error::config(what)));
         }
@@ -223,12 +228,18 @@ impl Fabric {
             byte_fs,
             host_rates,
             heads: Vec::new(),
+            random: Xoshiro256PlusPlus::seed_from_u64(1),
             wire: time::from_ns(config.wire_ns),
             hop,
             config: config.clone(),
             routing,
             topology,
         })
+    }
+
+    /// Has adaptive routing draw lots from a seed, another series than the traffic draws from it.
+    pub fn draw_ways(&mut self, seed: u64) {
+        self.random = Xoshiro256PlusPlus::seed_from_u64(!seed);
     }
 
     /// Has the switches mark packets, in a field of so many bits, so that receivers know where they come from.

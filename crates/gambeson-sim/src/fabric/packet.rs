@@ -57,6 +57,8 @@ pub(super) struct Header {
     /// Switches yet to come that have it leave by the same port of theirs, and that port.
     pub(super) leg: u16,
     pub(super) leg_port: u16,
+    /// The group of a dragonfly by way of which adaptive routing has it go, once that is decided.
+    pub(super) via: u32,
     /// Lane of the buffer it is in, and of the one it goes to.
     pub(super) lane: u8,
     pub(super) out_lane: u8,
@@ -69,6 +71,8 @@ pub(super) struct Header {
     /// Whether it is such an acknowledgement.
     pub(super) acknowledges: bool,
 }
+
+const _: () = assert!(size_of::<Header>() == 64, "one cache line");
 
 /// What only its ends need.
 #[derive(Clone, Copy)]
@@ -134,6 +138,7 @@ impl Packets {
             p_key,
             leg: 0,
             leg_port: 0,
+            via: NONE,
             lane: 0,
             out_lane: 0,
             class,

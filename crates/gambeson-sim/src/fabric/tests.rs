@@ -32,6 +32,9 @@ impl Traffic for Once {
     }
 }
 
+const DRAGONFLY: &str = "kind = 'dragonfly'\nrouters = 4\nhosts = 2\nglobals = 2";
+const IRREGULAR: &str = concat!("kind = 'file'\npath = '", env!("CARGO_MANIFEST_DIR"), "/tests/data/irregular.txt'");
+
 fn fabric(topology: &str, config: &FabricConfig, routing: Routing) -> Fabric {
     let topology: TopologyConfig = toml::from_str(topology).unwrap();
     let topology = Topology::new(&topology).unwrap();
@@ -49,7 +52,7 @@ fn latency_in_an_empty_network_is_the_closed_form_to_the_picosecond() {
         ("kind = 'hypercube'\ndimension = 4", 15, 5),
         ("kind = 'fat-tree'\narity = 4\nlevels = 3", 63, 5),
         ("kind = 'fat-tree'\narity = 4\nlevels = 3", 1, 1),
-        ("kind = 'dragonfly'\nrouters = 4\nhosts = 2\nglobals = 2", 1, 1),
+        (DRAGONFLY, 1, 1),
     ] {
         for (bytes, config) in [(64, &cut_through), (1000, &cut_through), (64, &stored), (1000, &stored)] {
             let mut fabric = fabric(topology, config, Routing::Deterministic);
@@ -156,11 +159,9 @@ fn nothing_is_lost_and_nothing_sticks_under_overload() {
                 "kind = 'torus'\ndims = [3, 2, 4]",
                 "kind = 'hypercube'\ndimension = 5",
                 "kind = 'fat-tree'\narity = 3\nlevels = 3",
-                "kind = 'dragonfly'\nrouters = 4\nhosts = 2\nglobals = 2",
+                DRAGONFLY,
+                IRREGULAR,
             ] {
-                if routing == Routing::Adaptive && topology.contains("dragonfly") {
-                    continue;
-                }
                 // Of different rates as well, with what that holds back.
                 let host_rate = (queueing == Queueing::Fifo).then_some(Rate::Gbps(250.0));
                 let mut fabric = fabric(topology, &FabricConfig { queueing, host_rate, ..tight.clone() }, routing);
@@ -238,15 +239,52 @@ fn a_queue_for_each_output_carries_more_than_one_queue() {
 
 #[test]
 fn equal_seeds_give_equal_results() {
-    let run = || {
-        let mut fabric = fabric("kind = 'torus'\ndims = [4, 4]", &FabricConfig::default(), Routing::Adaptive);
+    let run = |topology, seed| {
+        let mut fabric = fabric(topology, &FabricConfig::default(), Routing::Adaptive);
+        fabric.draw_ways(seed);
         let window = Window { from: 0, until: 200 * US };
         let mut synthetic = synthetic(&mut fabric, &[SourceConfig::default()], window);
         fabric.run(&mut synthetic, window.until).unwrap();
         let latency: &Distribution = &synthetic.flows()[0].latency;
         (fabric.events(), fabric.counts(), latency.summary())
     };
-    assert_eq!(run(), run());
+    for topology in ["kind = 'torus'\ndims = [4, 4]", DRAGONFLY, IRREGULAR] {
+        assert_eq!(run(topology, 1), run(topology, 1), "{topology}");
+    }
+    assert_ne!(run(DRAGONFLY, 1), run(DRAGONFLY, 2), "other ways are drawn");
+}
+
+/// What a network carries of a load, as a share of it, and the mean latency in ns.
+fn carried(topology: &str, routing: Routing, load: f64, pattern: Pattern) -> (f64, f64) {
+    let mut fabric = fabric(topology, &FabricConfig::default(), routing);
+    let window = Window { from: 50 * US, until: 200 * US };
+    let source = SourceConfig { load, pattern, ..SourceConfig::default() };
+    let mut synthetic = synthetic(&mut fabric, &[source], window);
+    fabric.run(&mut synthetic, window.until).unwrap();
+    let flow = &synthetic.flows()[0];
+    let link = fabric.host_gbps() / 8.0 * (window.until - window.from) as f64 / NS as f64;
+    (flow.bytes as f64 / link / f64::from(fabric.topology().nodes) / load, flow.latency.summary().mean_ns)
+}
+
+/// All nodes of a group send to those of one other, all but the middle group's: one link in place of eight of the nodes'.
+#[test]
+fn ways_by_other_groups_carry_what_the_link_between_two_cannot() {
+    let [fixed, adaptive] = [Routing::Deterministic, Routing::Adaptive]
+        .map(|routing| carried(DRAGONFLY, routing, 0.3, Pattern::Complement));
+    assert!(fixed.0 < 0.55 && adaptive.0 > 0.95, "{fixed:?}, {adaptive:?}");
+    assert!(adaptive.1 * 20.0 < fixed.1, "{fixed:?}, {adaptive:?}");
+    let [fixed, adaptive] =
+        [Routing::Deterministic, Routing::Adaptive].map(|routing| carried(DRAGONFLY, routing, 0.5, Pattern::Uniform));
+    assert!(adaptive.0 > 0.98 && adaptive.1 < 1.1 * fixed.1, "few go there needlessly: {fixed:?}, {adaptive:?}");
+}
+
+/// Ways up, then down crowd at the top; those that lead closer need not go there.
+#[test]
+fn adaptive_ways_of_a_network_from_a_file_carry_more() {
+    let [fixed, adaptive] =
+        [Routing::Deterministic, Routing::Adaptive].map(|routing| carried(IRREGULAR, routing, 0.5, Pattern::Uniform));
+    assert!(fixed.0 < 0.6 && adaptive.0 > 0.95, "{fixed:?}, {adaptive:?}");
+    assert!(adaptive.1 * 20.0 < fixed.1, "{fixed:?}, {adaptive:?}");
 }
 
 #[test]

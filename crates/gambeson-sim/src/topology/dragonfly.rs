@@ -82,6 +82,32 @@ impl Dragonfly {
         ((group + channel + 1) % self.groups(), self.routers * self.globals - 1 - channel)
     }
 
+    /// The port of a switch towards another group: the group's link to that, or the port to the switch that has it.
+    #[must_use]
+    #[inline]
+    pub fn towards(&self, group: u32, router: u32, other: u32) -> u32 {
+        let channel = self.channel(group, other);
+        let gateway = channel / self.globals;
+        if gateway == router { self.global(channel) } else { self.local(router, gateway) }
+    }
+
+    /// Links between the switches `from` and `to` of two groups, the shortest way.
+    #[must_use]
+    #[inline]
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        let channel = self.channel(from / self.routers, to / self.routers);
+        let (_, back) = self.across(from / self.routers, channel);
+        let ends = [(from, channel), (to, back)];
+        1 + ends.map(|(switch, channel)| u32::from(switch % self.routers != channel / self.globals)).iter().sum::<u32>()
+    }
+
+    /// The switch by which the link from `from` leads into `group`.
+    #[must_use]
+    #[inline]
+    pub fn entrance(&self, from: u32, group: u32) -> u32 {
+        group * self.routers + self.channel(group, from) / self.globals
+    }
+
     /// The link that leads from one group to another.
     #[must_use]
     #[inline]

@@ -27,6 +27,8 @@ pub struct Listed {
     next: Vec<u16>,
     /// Whether a packet that comes in by this port has come down; by port number.
     comes_down: Vec<bool>,
+    /// Per target switch, and there per switch: links on the shortest way, be it up or down.
+    distance: Vec<u16>,
 }
 
 impl Listed {
@@ -36,6 +38,13 @@ impl Listed {
     pub fn next(&self, switch: u32, in_port: u32, target: u32) -> u16 {
         let phase = u32::from(self.comes_down[in_port as usize]);
         self.next[((target * self.switches + switch) * 2 + phase) as usize]
+    }
+
+    /// Links on the shortest way between two switches.
+    #[must_use]
+    #[inline]
+    pub fn distance(&self, switch: u32, target: u32) -> u16 {
+        self.distance[(target * self.switches + switch) as usize]
     }
 }
 
@@ -116,7 +125,7 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
     if let Some(&most) = radix.iter().max().filter(|&&most| u64::from(most) > RADIX_MAX) {
         return Err(whole(format!("a switch has {most} ports; {RADIX_MAX} are the most, so use more switches")));
     }
-    let empty = Listed { switches: 0, next: Vec::new(), comes_down: Vec::new() };
+    let empty = Listed { switches: 0, next: Vec::new(), comes_down: Vec::new(), distance: Vec::new() };
     let mut topology = Topology::unplugged(count, radix.iter().copied(), Shape::Listed(empty));
     let mut used = vec![0; radix.len()];
     let mut port = |topology: &Topology, switch: u32| {
@@ -138,7 +147,7 @@ fn parse(text: &str, path: &Path) -> Result<Topology, Error> {
         let found = switches.iter().find(|(_, (known, _))| *known == index);
         found.map(|(&name, &(_, line))| (name, line)).expect("every switch has a name")
     };
-    let level = levels(&topology);
+    let level = levels(&topology, 0);
     if let Some(lost) = level.iter().position(|&level| level == u32::MAX) {
         let ((lost, line), (root, _)) = (named(lost as u32), named(0));
         return Err(wrong(
@@ -155,11 +164,11 @@ fn node(name: &str) -> Option<u32> {
     name.strip_prefix('n')?.parse().ok()
 }
 
-/// How far each switch is from the first.
-fn levels(topology: &Topology) -> Vec<u32> {
+/// How far each switch is from one of them.
+fn levels(topology: &Topology, from: u32) -> Vec<u32> {
     let mut level = vec![u32::MAX; topology.switches as usize];
-    let mut queue = VecDeque::from([0]);
-    level[0] = 0;
+    let mut queue = VecDeque::from([from]);
+    level[from as usize] = 0;
     while let Some(switch) = queue.pop_front() {
         for (_, other) in neighbours(topology, switch) {
             if level[other as usize] == u32::MAX {
@@ -218,7 +227,8 @@ fn ways(topology: &Topology, level: &[u32]) -> Listed {
             && !topology.is_adapter(port)
             && !goes_up(topology.switch[peer as usize], topology.switch[port as usize])
     });
-    Listed { switches: count, next, comes_down: comes_down.collect() }
+    let distance = (0..count).flat_map(|target| levels(topology, target)).map(|links| links as u16).collect();
+    Listed { switches: count, next, comes_down: comes_down.collect(), distance }
 }
 
 #[cfg(test)]
