@@ -147,6 +147,9 @@ impl Fabric {
             let [in_link, out_link] = [port, hop.port].map(|port| self.serialisation(port, bytes.into()));
             let ready = self.heads[packet as usize] + in_link.saturating_sub(out_link);
             if ready > now {
+                // Whoever is decided upon before it joins leaves it its room.
+                let entry = self.packets[packet];
+                self.lane(entry.out as usize, entry.out_lane.into()).queued += u32::from(bytes);
                 return self.events.push(ready, Event::Join(packet));
             }
         }

@@ -18,6 +18,13 @@ impl Fabric {
         self.join(now, packet);
     }
 
+    /// A packet that was decided upon joins the queue of its output, where it counted until now.
+    pub(super) fn join_late(&mut self, now: Time, packet: u32) {
+        let Header { out, out_lane, bytes, .. } = self.packets[packet];
+        self.lane(out as usize, out_lane.into()).queued -= u32::from(bytes);
+        self.join(now, packet);
+    }
+
     /// Queues a packet at its output.
     #[inline]
     pub(super) fn join(&mut self, now: Time, packet: u32) {
@@ -71,6 +78,10 @@ impl Fabric {
             if self.lane(index, chosen).credit >= bytes {
                 return self.transmit(now, out, chosen, packet);
             }
+            debug_assert!(
+                chosen % usize::from(self.lanes_a_class) < usize::from(self.escape_lanes),
+                "nobody waits for room on an adaptive lane"
+            );
             self.ports[index].blocked |= 1 << chosen;
             self.returning[index].waited_for |= 1 << chosen;
         }

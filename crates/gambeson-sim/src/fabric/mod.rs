@@ -465,7 +465,7 @@ impl Fabric {
             match event {
                 Event::Arrive(packet) => self.arrive(now, packet, traffic),
                 Event::Route(packet) => self.route(now, packet),
-                Event::Join(packet) => self.join(now, packet),
+                Event::Join(packet) => self.join_late(now, packet),
                 Event::Free(port) => {
                     if self.ports[port as usize].wake_at == now {
                         self.ports[port as usize].wake_at = NEVER;

@@ -121,7 +121,7 @@ impl Returning {
 pub(super) struct Lane {
     /// Room in the buffer at the other end.
     pub(super) credit: u32,
-    /// Bytes that wait here.
+    /// Bytes that wait here, or will before long.
     pub(super) queued: u32,
     pub(super) first: u32,
     pub(super) last: u32,
