@@ -99,16 +99,25 @@ def replays(gambeson: Path, tmp_path: Path, path: Path) -> None:
 def test_computing_is_told_from_waiting(
     run_job: Callable[..., Job], mpi: Mpi, programs: Programs, tmp_path: Path
 ) -> None:
-    """Each rank computes 5 ms after each of 20 messages; that they wait for each other is no computing."""
+    """Each rank computes 5 ms after each of 20 messages; that they wait for each other is no computing.
+
+    Where something else has the processors, polls come further apart than waiting is known by: the least of three.
+    """
     path = tmp_path / "waits.gbt"
-    run_job(mpi, [programs.path(PROGRAM), "wait"], options=[f"--trace={path}"]).check()
-    trace = traces.read(path)
-    for rank in range(2):
-        sends = trace.of(rank, SEND)
-        [first] = np.flatnonzero((trace.ranks[rank]["bytes"] == 4000) & (trace.ranks[rank]["kind"] == SEND))
-        [last] = np.flatnonzero((trace.ranks[rank]["bytes"] == 5001) & (trace.ranks[rank]["kind"] == SEND))
-        computed = int(trace.ranks[rank]["gap_ns"][first + 1 : last + 1].sum())
-        assert 99e6 < computed < 150e6, f"rank {rank} computed {computed / 1e6} ms of 100, {len(sends)} sends"
+    least = [float("inf")] * 2
+    for _ in range(3):
+        run_job(mpi, [programs.path(PROGRAM), "wait"], options=[f"--trace={path}"]).check()
+        trace = traces.read(path)
+        for rank in range(2):
+            records = trace.ranks[rank]
+            [first] = np.flatnonzero((records["bytes"] == 4000) & (records["kind"] == SEND))
+            [last] = np.flatnonzero((records["bytes"] == 5001) & (records["kind"] == SEND))
+            computed = int(records["gap_ns"][first + 1 : last + 1].sum())
+            assert computed > 99e6, f"rank {rank} computed 100 ms, and the trace says {computed / 1e6}"
+            least[rank] = min(least[rank], computed)
+        if max(least) < 150e6:
+            return
+    raise AssertionError(f"the ranks computed 100 ms each, and the trace says {[least / 1e6 for least in least]}")
 
 
 def test_a_killed_rank_leaves_what_it_had(
