@@ -159,23 +159,25 @@ impl Fabric {
     /// The step that suits what is on the way at present.
     #[inline]
     fn adapt(&mut self, now: Time, packet: u32) -> Hop {
-        let Header { port, switch, sender, to, class, lane, bytes, via, .. } = self.packets[packet];
         if let Shape::Dragonfly(_) = self.topology.shape {
-            let via = match via {
-                NONE => self.way(now, switch, to, class, bytes),
-                decided => decided,
-            };
-            self.packets[packet].via = via;
-            let Shape::Dragonfly(dragonfly) = &self.topology.shape else { unreachable!("it is one") };
-            return routing::step_by_way(&self.topology, dragonfly, switch, to, via);
+            return self.adapt_by_way(now, packet);
         }
-        if routing::leaves_escape(&self.topology) {
-            let better = self.roomiest(now, switch, to, class, bytes);
-            return better.unwrap_or_else(|| routing::step(&self.topology, switch, port, to));
-        }
-        let escaped = !self.topology.is_adapter(sender) && lane - class * self.lanes_a_class < self.escape_lanes;
-        let better = if escaped { None } else { self.roomiest(now, switch, to, class, bytes) };
-        better.unwrap_or_else(|| routing::step(&self.topology, switch, if escaped { port } else { to }, to))
+        let Header { port, switch, sender, to, class, lane, bytes, .. } = self.packets[packet];
+        let stays = !routing::leaves_escape(&self.topology)
+            && !self.topology.is_adapter(sender)
+            && lane - class * self.lanes_a_class < self.escape_lanes;
+        let better = if stays { None } else { self.roomiest(now, switch, to, class, bytes) };
+        better.unwrap_or_else(|| routing::step(&self.topology, switch, if stays { port } else { to }, to))
+    }
+
+    /// The same in a dragonfly, where the first switch decides; apart, lest the other networks pay for it.
+    #[inline(never)]
+    fn adapt_by_way(&mut self, now: Time, packet: u32) -> Hop {
+        let Header { switch, to, class, bytes, via, .. } = self.packets[packet];
+        let via = if via == NONE { self.way(now, switch, to, class, bytes) } else { via };
+        self.packets[packet].via = via;
+        let Shape::Dragonfly(dragonfly) = &self.topology.shape else { unreachable!("only a dragonfly has groups") };
+        routing::step_by_way(&self.topology, dragonfly, switch, to, via)
     }
 
     /// The adaptive lane with the most room among those that lead closer, if one has room for this packet and all that

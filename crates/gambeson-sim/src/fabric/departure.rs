@@ -143,9 +143,7 @@ impl Fabric {
             port.filled &= !(1 << chosen);
         }
         let (peer, next_switch) = (port.peer, port.next_switch);
-        // From the adapter's own queue; a packet of a switch may go back by the port that it came in by.
-        let injected = self.topology.is_adapter(out);
-        if self.marker.is_some() && !injected {
+        if self.marker.is_some() && entry.port != NONE {
             self.mark(packet, entry.port, peer);
         }
         let port = &mut self.ports[index];
@@ -156,7 +154,8 @@ impl Fabric {
             port.wake_at = port.free_at;
             self.events.push(port.free_at, Event::Free(out));
         }
-        if injected {
+        if entry.port == NONE {
+            // From the adapter's own queue.
             if entry.last && entry.acknowledgement == 0 && !entry.acknowledges {
                 self.events.push(now + duration, Event::Left(entry.token));
             }

@@ -44,7 +44,7 @@ pub(super) struct Header {
     pub(super) to: u32,
     /// The port that sent it last.
     pub(super) sender: u32,
-    /// The port whose buffer it is in, and the switch of that.
+    /// The port whose buffer it is in, and the switch of that; none while it is at its sender.
     pub(super) port: u32,
     pub(super) switch: u32,
     /// The port it waits for.
@@ -128,7 +128,7 @@ impl Packets {
             mark: 0,
             to,
             sender: from,
-            port: from,
+            port: NONE,
             switch: NONE,
             out: from,
             next: NONE,
