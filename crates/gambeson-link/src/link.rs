@@ -135,6 +135,7 @@ impl Link {
                 return;
             }
         }
+        self.give_back(out, cache);
     }
 
     /// Emits records of a message from where it is; how far it came.
@@ -172,20 +173,22 @@ impl Link {
         plan.seal(self.send.context(cache, stamp.epoch), self.protection, bytes, record);
     }
 
-    /// Credit goes back to the peer once there is enough to be worth a record.
+    /// A message of the peer's was handled: what it took is free again.
     pub(crate) fn handled(&mut self, out: &mut Outgoing, cache: &mut KeyCache, credit: usize) {
         self.owed += credit;
-        if self.owed >= WINDOW / 4 {
+        self.give_back(out, cache);
+    }
+
+    /// Credit goes back to the peer once there is enough to be worth a record. Not while answers wait here for the peer to
+    /// take them: who asks and does not listen can ask no more, or they would pile up without a bound.
+    pub(crate) fn give_back(&mut self, out: &mut Outgoing, cache: &mut KeyCache) {
+        let listens = self.queue.is_empty() || !matches!(self.role, Role::End(_));
+        if self.owed >= WINDOW / 4 && listens {
             let envelope = Envelope { size: self.owed as u64, ..Envelope::new(Kind::Credit) };
             self.used -= self.owed;
             self.owed = 0;
             self.seal(out, cache, envelope, &[]);
         }
-    }
-
-    /// What was freed on the way to a whole message.
-    pub(crate) fn give_back(&mut self, out: &mut Outgoing, cache: &mut KeyCache) {
-        self.handled(out, cache, 0);
     }
 
     /// Nobody waits for the answers to a request any more.

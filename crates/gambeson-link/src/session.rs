@@ -339,10 +339,10 @@ impl Session {
         }
     }
 
-    /// Whether the peer has to say something: an answer, or that it has what was sent.
+    /// Whether somebody waits for the peer: for an answer, or to be rid of what was sealed.
     fn is_owed(&self) -> bool {
         let waits = |link: &Link| matches!(&link.role, Role::Start(waiting) if waiting.is_any());
-        self.out.retained() > 0 || self.ours.iter().flatten().any(|link| waits(link))
+        self.out.waits() || self.ours.iter().flatten().any(|link| waits(link))
     }
 
     /// Everything that waits for this session hears why nothing will come.

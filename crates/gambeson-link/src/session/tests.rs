@@ -82,6 +82,24 @@ struct Endpoint {
     book: StartpointBook,
     table: Arc<Table>,
     requests: u64,
+    /// How often an answer says what was asked.
+    times: usize,
+}
+
+impl Endpoint {
+    fn new() -> Self {
+        let table = Arc::new(Table::new(Attributes::default(), Handlers::new()).expect("no handlers"));
+        Endpoint { book: StartpointBook::new(OWNER, Limits::default()), table, requests: 0, times: 1 }
+    }
+
+    /// With an endpoint of which `client` opens a link.
+    fn opened(client: &mut Session, cache: &mut KeyCache, protection: Protection) -> (Self, u64) {
+        let mut endpoint = Self::new();
+        endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
+        let capability = endpoint.book.mint(1, [4; 16], Vec::new(), []).expect("a startpoint");
+        let opening = capability.activate(client.links(), [5; 16], protection, None).expect("ours to use");
+        (endpoint, client.open_link(cache, opening))
+    }
 }
 
 impl Desk for Endpoint {
@@ -97,7 +115,7 @@ impl Desk for Endpoint {
         let Incident { envelope, bytes, credit, link, out, cache, .. } = incident;
         self.requests += 1;
         if envelope.flags & request::ANSWER != 0 {
-            let bytes: Vec<u8> = bytes.get().iter().map(|byte| byte ^ 0x55).collect();
+            let bytes: Vec<u8> = bytes.get().iter().map(|byte| byte ^ 0x55).collect::<Vec<u8>>().repeat(self.times);
             crate::request::answer(link, out, cache, envelope.data, answer::LAST, &bytes);
         }
         link.handled(out, cache, credit);
@@ -118,13 +136,7 @@ fn run(seed: u64, protection: Protection, hostile: bool) {
     let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
     let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
     let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let table = Arc::new(Table::new(Attributes::default(), Handlers::new()).expect("no handlers"));
-    let mut book = StartpointBook::new(OWNER, Limits::default());
-    book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
-    let capability = book.mint(1, [4; 16], Vec::new(), []).expect("a startpoint");
-    let mut endpoint = Endpoint { book, table, requests: 0 };
-    let opening = capability.activate(client.links(), [5; 16], protection, None).expect("ours to use");
-    let link = client.open_link(&mut caches[0], opening);
+    let (mut endpoint, link) = Endpoint::opened(&mut client, &mut caches[0], protection);
     let wanted = random.random_range(1..30_u64);
     let mut waiting: VecDeque<(u64, Vec<u8>)> = VecDeque::new();
     let (mut begun, mut quiet) = (0, 0);
@@ -144,11 +156,7 @@ fn run(seed: u64, protection: Protection, hostile: bool) {
             }
             begun += 1;
         }
-        let mut nobody = Endpoint {
-            book: StartpointBook::new(OWNER, Limits::default()),
-            table: endpoint.table.clone(),
-            requests: 0,
-        };
+        let mut nobody = Endpoint::new();
         client.progress(&mut caches[0], &mut nobody);
         server.progress(&mut caches[1], &mut endpoint);
         if hostile && random.random_bool(0.02) {
@@ -197,5 +205,48 @@ fn every_request_is_answered_once_whatever_the_network_does() {
     for seed in 0..120 {
         run(seed, Protection::ALL[seed as usize % 2], true);
         run(seed, Protection::None, false);
+    }
+}
+
+#[test]
+fn who_asks_and_does_not_listen_can_soon_ask_no_more() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let ([one, other], _wires) = connect(&mut random);
+    let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
+    let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let (mut endpoint, number) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
+    endpoint.times = 2;
+    let send = |client: &mut Session, cache: &mut KeyCache, len: usize| {
+        let (link, out) = client.link(number).expect("it is open");
+        let Role::Start(answers) = &mut link.role else { panic!("a startpoint's link") };
+        let data = answers.begin();
+        let envelope = Envelope { flags: request::ANSWER, size: len as u64, data, ..Envelope::new(Kind::Request) };
+        link.send(out, cache, envelope, &vec![1; len]);
+        data
+    };
+    // A window full of requests, whose answers are two windows.
+    let asked: Vec<u64> = (0..11).map(|_| send(&mut client, &mut caches[0], 90_000)).collect();
+    while endpoint.requests < 11 {
+        client.flush();
+        server.progress(&mut caches[1], &mut endpoint);
+    }
+    // What the client gives back does not come to the server, and so nothing more comes to the client.
+    let mut nobody = Endpoint::new();
+    for _ in 0..10_000 {
+        server.flush();
+        client.progress(&mut caches[0], &mut nobody);
+    }
+    let more = send(&mut client, &mut caches[0], 600_000);
+    assert!(!client.link(number).expect("it is open").0.is_drained(), "it could ask on");
+    for number_of in asked.into_iter().chain([more]) {
+        let answer = std::iter::repeat_with(|| {
+            client.progress(&mut caches[0], &mut nobody);
+            server.progress(&mut caches[1], &mut endpoint);
+            let Role::Start(answers) = &mut client.link(number).expect("it is open").0.role else { unreachable!() };
+            answers.poll(number_of, None)
+        });
+        let answer = answer.take(100_000).find(|answer| !matches!(answer, Answer::None));
+        assert!(matches!(answer, Some(Answer::Some(bytes)) if bytes.len() % 180_000 == 0 || bytes.len() == 1_200_000));
     }
 }
