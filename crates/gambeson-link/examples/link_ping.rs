@@ -172,7 +172,7 @@ fn measure(shm: bool, runs: u32) {
             let mut under_way = std::collections::VecDeque::new();
             for _ in 0..runs * 100 {
                 if under_way.len() == 64 {
-                    let first: gambeson_link::Pending<'_> = under_way.pop_front().expect("64");
+                    let first: gambeson_link::Pending<&Startpoint> = under_way.pop_front().expect("64");
                     first.wait(PATIENCE).expect("an answer");
                 }
                 under_way.push_back(link.start(0, &[1; 8]).expect("it goes"));

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::Resumption;
-use gambeson_proto::startpoint::{Address, Caveat, EndpointKey, Limits, Startpoint as Capability, StartpointBook};
+use gambeson_proto::startpoint::{
+    Address, Caveat, EndpointKey, Limits, Startpoint as Capability, StartpointBook, Voucher,
+};
 use gambeson_proto::suite::Protection;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use slotmap::SlotMap;
@@ -267,6 +269,25 @@ impl Domain {
             None => self.shared.connect(owner, capability.addresses(), deadline)?,
         };
         Startpoint::open(&self.shared, session, capability)
+    }
+
+    /// A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends from this
+    /// one: what narrows or ends this one narrows or ends the copy.
+    ///
+    /// # Errors
+    /// When the startpoint is bound to another domain than this one, when it is this one's and this domain's key is no
+    /// Ed25519 key, which alone vouches for copies, or when it has too many caveats.
+    pub fn copy_for(&self, capability: &Capability, holder: KeyHash) -> Result<Capability, Error> {
+        let mut unable = false;
+        let copy = capability.copy_for(holder.0, random()?, |copy| {
+            let voucher = self.shared.party.vouch(copy);
+            unable = voucher.is_none();
+            voucher.unwrap_or(Voucher { key: [0; 32], signature: [0; 64] })
+        });
+        copy.map_err(|cause| match unable {
+            true => Error::Identity("this domain has no Ed25519 key, and no other vouches for copies".into()),
+            false => Error::Startpoint(cause.to_string()),
+        })
     }
 
     /// Does what there is to do: takes what has come, runs handlers, sends what waits. With [`Progress::Manual`] nothing

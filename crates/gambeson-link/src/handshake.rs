@@ -19,11 +19,13 @@ use std::sync::Arc;
 
 use gambeson_proto::key_schedule::{JobKeys, SessionKeys, Side, session_secret};
 use gambeson_proto::secret::Secret32;
+use gambeson_proto::startpoint::Voucher;
 use gambeson_proto::suite::Suite;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::SigningKey;
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName,
     ServerConfig, ServerConnection, SignatureScheme,
@@ -47,6 +49,7 @@ pub(crate) struct Party {
     hash: KeyHash,
     host: String,
     rank: Option<u32>,
+    key: Arc<dyn SigningKey>,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
@@ -59,6 +62,7 @@ impl Party {
         let trust = Arc::new(trust);
         let verifier = Arc::new(Verifier { trust: trust.clone(), provider: provider.clone() });
         let hash = identity.key_hash();
+        let key = provider.key_provider.load_private_key(identity.key.clone_key()).map_err(unusable)?;
         let client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(unusable)?
@@ -78,11 +82,18 @@ impl Party {
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
         server.send_tls13_tickets = 0;
         let (client, server) = (Arc::new(client), Arc::new(server));
-        Ok(Party { trust, hash, host, rank, client, server })
+        Ok(Party { trust, hash, host, rank, key, client, server })
     }
 
     pub(crate) fn key_hash(&self) -> KeyHash {
         self.hash
+    }
+
+    /// Signs a copy of a startpoint that is bound to this domain.
+    pub(crate) fn vouch(&self, copy: &[u8]) -> Option<Voucher> {
+        let signer = self.key.choose_scheme(&[SignatureScheme::ED25519])?;
+        let key = *self.key.public_key()?.last_chunk()?;
+        Some(Voucher { key, signature: signer.sign(copy).ok()?.try_into().ok()? })
     }
 
     pub(crate) fn job(&self) -> Option<&JobKeys> {

@@ -1,6 +1,7 @@
 //! A startpoint that is bound: requests go out here.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -56,10 +57,26 @@ impl Startpoint {
     /// # Errors
     /// When the link is over, or in a handler that is not threaded.
     pub fn send(&self, handler: u32, payload: &[u8]) -> Result<(), Error> {
+        self.post(handler, payload)?;
+        self.drain(None).map(drop)
+    }
+
+    /// Sends a request that nobody answers, and does not wait: what finds no room stays in memory. Who posts much asks
+    /// [`Startpoint::flush`] now and then.
+    ///
+    /// # Errors
+    /// When the link is over, or in a handler that is not threaded.
+    pub fn post(&self, handler: u32, payload: &[u8]) -> Result<(), Error> {
         let mut state = self.shared.lock()?;
-        self.issue(&mut state, handler, payload, 0)?;
-        drop(state);
-        self.drain()
+        self.issue(&mut state, handler, payload, 0).map(drop)
+    }
+
+    /// Waits until there was room for all that was sent, at most so long; whether there was.
+    ///
+    /// # Errors
+    /// When the link is over, or in a handler that is not threaded.
+    pub fn flush(&self, patience: Duration) -> Result<bool, Error> {
+        self.drain(Some(Instant::now() + patience))
     }
 
     /// Sends a request and waits for its answer, at most so long.
@@ -91,20 +108,40 @@ impl Startpoint {
     ///
     /// # Errors
     /// When the link is over, or in a handler that is not threaded.
-    pub fn start(&self, handler: u32, payload: &[u8]) -> Result<Pending<'_>, Error> {
+    pub fn start(&self, handler: u32, payload: &[u8]) -> Result<Pending<&Self>, Error> {
         let mut state = self.shared.lock()?;
         let number = self.issue(&mut state, handler, payload, request::ANSWER)?;
         Ok(Pending { startpoint: self, number, over: false })
+    }
+
+    /// [`Startpoint::start`], for who keeps the request longer than he borrows the startpoint: tasks, other languages.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_owned(self: &Arc<Self>, handler: u32, payload: &[u8]) -> Result<Pending<Arc<Self>>, Error> {
+        let mut state = self.shared.lock()?;
+        let number = self.issue(&mut state, handler, payload, request::ANSWER)?;
+        Ok(Pending { startpoint: self.clone(), number, over: false })
     }
 
     /// Sends a request that is answered by a stream.
     ///
     /// # Errors
     /// When the link is over, or in a handler that is not threaded.
-    pub fn stream(&self, handler: u32, payload: &[u8]) -> Result<Answers<'_>, Error> {
+    pub fn stream(&self, handler: u32, payload: &[u8]) -> Result<Answers<&Self>, Error> {
         let mut state = self.shared.lock()?;
         let number = self.issue(&mut state, handler, payload, request::STREAM)?;
         Ok(Answers { startpoint: self, number })
+    }
+
+    /// [`Startpoint::stream`], for who keeps the answers longer than he borrows the startpoint.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stream_owned(self: &Arc<Self>, handler: u32, payload: &[u8]) -> Result<Answers<Arc<Self>>, Error> {
+        let mut state = self.shared.lock()?;
+        let number = self.issue(&mut state, handler, payload, request::STREAM)?;
+        Ok(Answers { startpoint: self.clone(), number })
     }
 
     fn issue(&self, state: &mut State, handler: u32, payload: &[u8], flags: u8) -> Result<u64, Error> {
@@ -123,7 +160,7 @@ impl Startpoint {
     }
 
     /// Waits until what was sent is in the session's stream: how a fast sender is held to the pace of the handlers.
-    fn drain(&self) -> Result<(), Error> {
+    fn drain(&self, deadline: Option<Instant>) -> Result<bool, Error> {
         let drained = |state: &mut State| {
             let Some(session) = state.sessions.get_mut(self.session) else { return Some(Err(gone("it has ended"))) };
             if let Some(why) = session.over() {
@@ -131,10 +168,10 @@ impl Startpoint {
             }
             match session.link(self.number) {
                 Some((link, _)) if !link.is_drained() => None,
-                _ => Some(Ok(())),
+                _ => Some(Ok(true)),
             }
         };
-        self.shared.wait_until(None, drained)?.unwrap_or(Ok(()))
+        self.shared.wait_until(deadline, drained)?.unwrap_or(Ok(false))
     }
 
     fn with<T>(&self, state: &mut State, then: impl FnOnce(&mut Waiting) -> T) -> Option<T> {
@@ -219,14 +256,14 @@ fn gone(why: &str) -> Error {
 
 /// A request that is under way; dropping it cancels it. A future, too, with [`Progress::Auto`].
 #[must_use = "a request that is dropped is cancelled"]
-pub struct Pending<'s> {
-    startpoint: &'s Startpoint,
+pub struct Pending<S: Deref<Target = Startpoint>> {
+    startpoint: S,
     number: u64,
     /// Its answer is there, and its number belongs to another one now.
     over: bool,
 }
 
-impl Pending<'_> {
+impl<S: Deref<Target = Startpoint>> Pending<S> {
     /// Waits for the answer, at most so long.
     ///
     /// # Errors
@@ -237,8 +274,15 @@ impl Pending<'_> {
         Ok(answer)
     }
 
-    fn wait_into(&mut self, into: &mut Vec<u8>, patience: Duration) -> Result<(), Error> {
-        let (startpoint, number) = (self.startpoint, self.number);
+    /// [`Pending::wait`] into memory that is there, and once more after a time-out: `answer` is emptied first.
+    ///
+    /// # Errors
+    /// As there. The answer is taken once.
+    pub fn wait_into(&mut self, into: &mut Vec<u8>, patience: Duration) -> Result<(), Error> {
+        let (startpoint, number) = (&*self.startpoint, self.number);
+        if self.over {
+            return Err(Error::Handler("the answer to this request was taken before".into()));
+        }
         let answer = startpoint.next(number, Some(patience), |state, answer| {
             if let Answer::Some(bytes) = answer {
                 std::mem::swap(into, bytes);
@@ -261,7 +305,7 @@ impl Pending<'_> {
     }
 }
 
-impl Future for Pending<'_> {
+impl<S: Deref<Target = Startpoint> + Unpin> Future for Pending<S> {
     type Output = Result<Vec<u8>, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -278,7 +322,7 @@ impl Future for Pending<'_> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl<S: Deref<Target = Startpoint>> Drop for Pending<S> {
     fn drop(&mut self) {
         if !self.over {
             self.startpoint.forget(self.number);
@@ -288,12 +332,12 @@ impl Drop for Pending<'_> {
 
 /// A stream of answers; dropping it cancels the request.
 #[must_use = "a request that is dropped is cancelled"]
-pub struct Answers<'s> {
-    startpoint: &'s Startpoint,
+pub struct Answers<S: Deref<Target = Startpoint>> {
+    startpoint: S,
     number: u64,
 }
 
-impl Answers<'_> {
+impl<S: Deref<Target = Startpoint>> Answers<S> {
     /// The next answer, waited for at most so long; `None` at the stream's end.
     ///
     /// # Errors
@@ -306,9 +350,26 @@ impl Answers<'_> {
             Answer::None => Err(Error::TimedOut(format!("no further answer within {patience:?}"))),
         }
     }
+
+    /// The next answer, for tasks, with [`Progress::Auto`]: what a stream of the futures' world is made of.
+    ///
+    /// # Errors
+    /// As [`Startpoint::call`].
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<u8>, Error>>> {
+        let mut state = match self.startpoint.shared.lock() {
+            Ok(state) => state,
+            Err(cause) => return Poll::Ready(Some(Err(cause))),
+        };
+        match self.startpoint.poll(&mut state, self.number, Some(context.waker())) {
+            Answer::None => Poll::Pending,
+            Answer::Some(bytes) => Poll::Ready(Some(Ok(bytes))),
+            Answer::Refused(why) => Poll::Ready(Some(Err(why))),
+            Answer::End => Poll::Ready(None),
+        }
+    }
 }
 
-impl Drop for Answers<'_> {
+impl<S: Deref<Target = Startpoint>> Drop for Answers<S> {
     fn drop(&mut self) {
         self.startpoint.forget(self.number);
     }

@@ -218,6 +218,79 @@ fn pinned_keys_know_each_other_by_name() {
 }
 
 #[test]
+fn a_copy_is_its_holders_alone_and_the_holder_copies_further() {
+    let server = server(listening(of_job()));
+    let [alice, bob, mallory] = [(); 3].map(|()| Domain::open(config(of_job())).expect("a domain"));
+    let root = server.capability();
+    let of_alice = server.domain.copy_for(&root, alice.key_hash()).expect("a copy");
+    let of_bob = alice.copy_for(&of_alice, bob.key_hash()).expect("its holder may");
+    for (domain, copy) in [(&alice, &of_alice), (&bob, &of_bob)] {
+        let startpoint = domain.startpoint(copy, PATIENCE).expect("a link");
+        assert_eq!(startpoint.call(ECHO, b"mine", PATIENCE).expect("an answer"), b"mine");
+        let stolen = mallory.startpoint(copy, PATIENCE).err().expect("not its holder").to_string();
+        assert!(stolen.contains("bound to another"), "{stolen}");
+        let stolen = mallory.copy_for(copy, mallory.key_hash()).expect_err("not its holder").to_string();
+        assert!(stolen.contains("bound to another"), "{stolen}");
+    }
+    let links = [(&alice, &of_alice), (&bob, &of_bob)].map(|(domain, copy)| domain.startpoint(copy, PATIENCE));
+    let [of_alice_open, of_bob_open] = links.map(|link| link.expect("a link"));
+    server.endpoint.revoke(&of_bob).expect("a copy of its startpoint");
+    of_alice_open.call(ECHO, &[], PATIENCE).expect("what bob's came from goes on");
+    let refused = of_bob_open.call(ECHO, &[], PATIENCE).expect_err("revoked").to_string();
+    assert!(refused.contains("revoked"), "{refused}");
+}
+
+#[test]
+fn what_is_under_way_is_waited_for_again_awaited_and_kept_apart_from_its_startpoint() {
+    let server = server(listening(of_job()));
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = Arc::new(client.startpoint(&server.capability(), PATIENCE).expect("a link"));
+    let mut pending = startpoint.start_owned(SLOW, &[7]).expect("it goes");
+    let mut answers = startpoint.stream_owned(STREAM, &[3]).expect("it goes");
+    drop(startpoint);
+    let mut answer = Vec::new();
+    let late = pending.wait_into(&mut answer, Duration::from_millis(5));
+    assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+    pending.wait_into(&mut answer, PATIENCE).expect("it comes all the same");
+    assert_eq!(answer, [7]);
+    let again = pending.wait_into(&mut answer, PATIENCE).expect_err("it was taken").to_string();
+    assert!(again.contains("taken before"), "{again}");
+    let parked = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = std::task::Context::from_waker(&parked);
+    let mut came = Vec::new();
+    loop {
+        match answers.poll_next(&mut context) {
+            std::task::Poll::Pending => std::thread::park(),
+            std::task::Poll::Ready(Some(answer)) => came.extend(answer.expect("an answer")),
+            std::task::Poll::Ready(None) => break,
+        }
+    }
+    assert_eq!(came, [0, 1, 2]);
+}
+
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn who_posts_goes_on_and_learns_when_there_was_room() {
+    let server = server(listening(of_job()));
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+    // More than a link's window takes, while no thread of the pool is free to handle any.
+    let block = vec![5; 300_000];
+    for _ in 0..8 {
+        startpoint.post(SLOW, &block).expect("it goes");
+    }
+    assert!(!startpoint.flush(Duration::from_millis(20)).expect("the link is there"), "no room yet");
+    assert!(startpoint.flush(PATIENCE).expect("the link is there"), "room in the end");
+}
+
+#[test]
 fn links_are_as_weak_as_both_domains_wrote_down_and_no_weaker() {
     let weak = |mut config: Config| {
         config.weakest = Protection::None;
