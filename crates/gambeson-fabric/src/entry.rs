@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::core::{self, Library};
 use crate::report::refuse;
 use crate::sys::{fi_context, fi_provider};
-use crate::{fabric, info, job, secret_pages, watchdog, world};
+use crate::{fabric, info, job, watchdog, world};
 
 /// libfabric calls this when it has loaded the library. It tail-calls [`provider`] with the return
 /// address, which lies in the libfabric that asks: MPI libraries load their own copies, often
@@ -27,19 +27,19 @@ pub(crate) unsafe extern "C" fn fi_prov_ini() -> *mut fi_provider {
 /// talk to others.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn gambeson_endpoints_open() -> u64 {
-    if secret_pages::alive() { job::endpoints_open() } else { 0 }
+    if gambeson_pages::alive() { job::endpoints_open() } else { 0 }
 }
 
 /// The guard calls the roll of the world: see [`world`].
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn gambeson_roll_call(rank: i64) -> u64 {
-    if secret_pages::alive() { world::call(rank) } else { 0 }
+    if gambeson_pages::alive() { world::call(rank) } else { 0 }
 }
 
 /// The provider's entry table. libfabric writes to it, so it is made once and never freed.
 unsafe extern "C" fn provider(caller: *const c_void) -> *mut fi_provider {
     static PROVIDER: OnceLock<usize> = OnceLock::new();
-    if !secret_pages::alive() {
+    if !gambeson_pages::alive() {
         return ptr::null_mut();
     }
     // SAFETY: the address is where this function returns to, hence in loaded code.
@@ -75,7 +75,7 @@ fn table(library: &Library) -> *mut fi_provider {
 
 /// libfabric is being unloaded or the process ends.
 unsafe extern "C" fn cleanup() {
-    if secret_pages::alive() {
+    if gambeson_pages::alive() {
         watchdog::end();
     }
 }

@@ -7,7 +7,6 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
-use crate::secret_pages;
 use crate::sys;
 
 /// An error number of libfabric, positive; negated where C sees it.
@@ -34,7 +33,7 @@ pub(crate) fn size(outcome: Outcome<usize>) -> isize {
 
 /// Refuses in a forked child, which has no keys and whose memory of us is gone.
 pub(crate) fn alive() -> Outcome {
-    if secret_pages::alive() { Ok(()) } else { Err(Errno(sys::FI_EPERM)) }
+    if gambeson_pages::alive() { Ok(()) } else { Err(Errno(sys::FI_EPERM)) }
 }
 
 /// Refuses in a child that shares its parent's memory (vfork, clone with CLONE_VM): but for its number

@@ -21,7 +21,6 @@ use gambeson_proto::ledger::{self, Counter, Counters, Registration, State};
 use zeroize::Zeroizing;
 
 use crate::report::{refuse_once, say_once};
-use crate::secret_pages;
 
 /// What this process knows of its job.
 pub(crate) struct Membership {
@@ -159,7 +158,7 @@ impl Membership {
     fn warn_of_swap(&self) {
         static WARNED: AtomicBool = AtomicBool::new(false);
         let swaps = || std::fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1);
-        if secret_pages::may_swap() && swaps() {
+        if gambeson_pages::may_swap() && swaps() {
             say_once(
                 &WARNED,
                 "keys can't all be locked into memory (the limit of locked memory is too low) and this host swaps: \

@@ -42,7 +42,6 @@ mod remote;
 mod report;
 mod ring;
 mod rma;
-mod secret_pages;
 #[allow(missing_docs, non_camel_case_types, dead_code, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 mod sys;
@@ -55,4 +54,4 @@ mod world;
 // AddressSanitizer sees only what comes from malloc (tools/asan.sh).
 #[cfg(not(asan))]
 #[global_allocator]
-static ALLOCATOR: secret_pages::SecretPages = secret_pages::SecretPages;
+static ALLOCATOR: gambeson_pages::SecretPages = gambeson_pages::SecretPages;

@@ -20,7 +20,7 @@ use crate::ring::{self, Buffer, Kind, Store};
 use crate::sys::{self, fi_addr_t};
 use crate::trace::{self, Trace};
 use crate::world::StartUp;
-use crate::{address, crash, info, listener, secret_pages};
+use crate::{address, crash, info, listener};
 
 /// The protocol as this provider uses it.
 pub(crate) type Engine = engine::Endpoint<Carrier>;
@@ -224,7 +224,7 @@ impl Live {
     }
 
     pub(crate) fn publish(&mut self) {
-        let counters = Counters { allocations: secret_pages::allocations(), ..self.engine.counters().clone() };
+        let counters = Counters { allocations: gambeson_pages::allocations(), ..self.engine.counters().clone() };
         self.membership.publish(&counters, &mut self.published);
     }
 

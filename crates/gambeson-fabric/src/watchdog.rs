@@ -8,7 +8,6 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::domain::Domain;
-use crate::secret_pages;
 
 struct Watch {
     domains: Vec<Weak<Domain>>,
@@ -117,7 +116,7 @@ fn run() {
 
 /// The process ends without closing its endpoints: the thread must not run into what is torn down.
 extern "C" fn at_exit() {
-    if secret_pages::alive() {
+    if gambeson_pages::alive() {
         end();
     }
 }

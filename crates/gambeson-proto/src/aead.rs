@@ -51,6 +51,9 @@ unsafe impl Send for Context {}
 // by const pointer and keep the state of one operation on the stack.
 unsafe impl Sync for Context {}
 
+// SAFETY: all zero is NONE, and a context owns nothing (see above).
+unsafe impl gambeson_pages::Wipeable for Context {}
+
 impl Context {
     /// No context: all zero.
     pub const NONE: Context = Context {

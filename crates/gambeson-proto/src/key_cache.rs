@@ -7,28 +7,30 @@
 //! differ. Eviction (CLOCK) drops nothing but the expanded key: sequences and epochs are the
 //! sessions' own (threat-model rules 2 and 3).
 
+use gambeson_pages::{PageBox, wipeable};
+
 use crate::aead::Context;
 
 /// A bounded set of expanded keys.
 pub struct KeyCache {
-    slots: Box<[Slot]>,
+    slots: PageBox<Slot>,
     hand: usize,
     stats: CacheStats,
 }
 
-/// All zero, as a forked child finds it, is an empty slot. Begins a cache line, as contexts of
-/// neighbours are used by nobody at the same time.
-#[repr(align(64))]
-struct Slot {
-    context: Context,
-    owner: u64,
-    epoch: u32,
-    used: bool,
+wipeable! {
+    /// All zero, as a forked child finds it, is an empty slot. Begins a cache line, as contexts of
+    /// neighbours are used by nobody at the same time.
+    #[repr(align(64))]
+    struct Slot {
+        context: Context,
+        owner: u64,
+        epoch: u32,
+        used: bool,
+    }
 }
 
 impl Slot {
-    const EMPTY: Slot = Slot { context: Context::NONE, owner: 0, epoch: 0, used: false };
-
     fn is_of(&self, owner: u64) -> bool {
         self.owner == owner && !self.context.is_none()
     }
@@ -59,8 +61,7 @@ impl KeyCache {
     /// A cache of `capacity` keys, at least one; it never grows.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, u32::MAX as usize);
-        let slots = std::iter::repeat_with(|| Slot::EMPTY).take(capacity).collect();
-        KeyCache { slots, hand: 0, stats: CacheStats::default() }
+        KeyCache { slots: PageBox::zeroed(capacity), hand: 0, stats: CacheStats::default() }
     }
 
     /// The key of `owner` and `epoch`; when it is not there, `make` expands it into its place.

@@ -2,41 +2,48 @@
 
 use std::fmt;
 
+use gambeson_pages::PageBox;
 use subtle::ConstantTimeEq;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroizing;
 
-/// 32 secret bytes.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
-pub struct Secret32([u8; 32]);
+/// 32 secret bytes, on a page that a forked child finds empty and no core dump holds (threat-model rule 6).
+pub struct Secret32(PageBox<[u8; 32]>);
 
 impl Secret32 {
     /// Takes the bytes over.
-    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
-        Secret32(bytes)
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        let bytes = Zeroizing::new(bytes);
+        Secret32::filled(|secret| secret.copy_from_slice(&*bytes))
     }
 
     /// The bytes.
-    pub const fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0[0]
     }
 
     /// A secret that `fill` writes where it will stay, so that no copy is left behind.
     pub(crate) fn filled(fill: impl FnOnce(&mut [u8; 32])) -> Self {
-        let mut secret = Secret32([0; 32]);
-        fill(&mut secret.0);
+        let mut secret = Secret32(PageBox::zeroed(1));
+        fill(&mut secret.0[0]);
         secret
     }
 
     /// Whether it is all zero: what a forked child finds on pages that are wiped on fork, and what
     /// no derivation gives.
     pub(crate) fn is_wiped(&self) -> bool {
-        self.0.ct_eq(&[0; 32]).into()
+        self.as_bytes().ct_eq(&[0; 32]).into()
+    }
+}
+
+impl Clone for Secret32 {
+    fn clone(&self) -> Self {
+        Secret32::filled(|secret| secret.copy_from_slice(self.as_bytes()))
     }
 }
 
 impl PartialEq for Secret32 {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        self.as_bytes().ct_eq(other.as_bytes()).into()
     }
 }
 

@@ -12,6 +12,8 @@
 //! A header that is not authenticated moves nothing. It may claim the current epoch or the next;
 //! the next one's key is derived once and kept until it is needed, however many forgeries come.
 
+use gambeson_pages::PageBox;
+
 use crate::aead::Context;
 use crate::key_cache::{CacheSlot, KeyCache};
 use crate::key_schedule::Root;
@@ -80,7 +82,7 @@ pub struct ReceiveSession {
     slot: CacheSlot,
     /// The next epoch's key, kept apart until a record proves that the epoch has begun, so that
     /// forged headers neither displace the current key nor cost more than one derivation.
-    ahead: Option<Box<Context>>,
+    ahead: Option<PageBox<Context>>,
 }
 
 struct Keys {
@@ -193,11 +195,12 @@ impl ReceiveSession {
             return Ok(cache.get_or_insert(&mut self.slot, owner, epoch, |context| keys.install(epoch, context)));
         }
         let keys = &self.keys;
-        Ok(self.ahead.get_or_insert_with(|| {
-            let mut ahead = Box::new(Context::NONE);
-            keys.install(epoch, &mut ahead);
+        let ahead = self.ahead.get_or_insert_with(|| {
+            let mut ahead = PageBox::zeroed(1);
+            keys.install(epoch, &mut ahead[0]);
             ahead
-        }))
+        });
+        Ok(&ahead[0])
     }
 
     /// The sequence that the next record must have.
