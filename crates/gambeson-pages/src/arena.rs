@@ -1,10 +1,10 @@
 //! The allocators over such pages: one for all that a library allocates, one for boxes.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
-use std::ptr;
-use std::sync::Mutex;
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use dlmalloc::{Allocator, Dlmalloc};
 
@@ -45,7 +45,11 @@ struct Anchor {
     heap: Mutex<Heap>,
 }
 
-struct Heap(UnsafeCell<Dlmalloc<Pages>>);
+struct Heap {
+    blocks: UnsafeCell<Dlmalloc<Pages>>,
+    /// Slots that nobody has; each holds the next one's address.
+    slots: Cell<*mut u8>,
+}
 
 impl Arena {
     const fn new() -> Self {
@@ -70,7 +74,8 @@ impl Arena {
         if made.is_null() {
             return None;
         }
-        let heap = Mutex::new(Heap(UnsafeCell::new(Dlmalloc::new_with_allocator(Pages))));
+        let blocks = UnsafeCell::new(Dlmalloc::new_with_allocator(Pages));
+        let heap = Mutex::new(Heap { blocks, slots: Cell::new(ptr::null_mut()) });
         // SAFETY: the fresh mapping is large enough and page-aligned, and nobody else knows it yet.
         unsafe { made.write(Anchor { live: AtomicBool::new(true), heap }) };
         let before = existing.map_or(ptr::null_mut(), |anchor| ptr::from_ref(anchor).cast_mut());
@@ -82,22 +87,85 @@ impl Arena {
         }
     }
 
-    /// Runs `work` on the heap; `None` in a forked child that has none.
+    /// The heap; `None` in a forked child that has none.
+    fn heap(&self, renews: bool) -> Option<MutexGuard<'static, Heap>> {
+        let anchor = self.anchor(renews).filter(|anchor| anchor.live.load(Ordering::Relaxed))?;
+        Some(anchor.heap.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+
+    /// Runs `work` on the blocks of the heap; `None` in a forked child that has none.
     fn with_heap<R>(&self, renews: bool, work: impl FnOnce(&mut Dlmalloc<Pages>) -> R) -> Option<R> {
-        let anchor = self.anchor(renews)?;
-        if !anchor.live.load(Ordering::Relaxed) {
-            return None;
-        }
-        let heap = anchor.heap.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        // SAFETY: the mutex is held, so this is the only reference to the heap.
-        Some(work(unsafe { &mut *heap.0.get() }))
+        let heap = self.heap(renews)?;
+        // SAFETY: the mutex is held, so this is the only reference to the blocks.
+        Some(work(unsafe { &mut *heap.blocks.get() }))
     }
 }
+
+/// Bytes of a slot, and what it is aligned to.
+pub(crate) const SLOT: usize = 32;
+/// Bytes of slots under one mark, which takes the place of the first.
+const SHEET: usize = 4 << 10;
 
 /// The heap of boxes.
 pub(crate) struct Boxes(Arena);
 
 impl Boxes {
+    /// A slot, all zero: most secrets are 32 bytes, and a mark and a block's header would double that.
+    pub(crate) fn slot(&self) -> Option<NonNull<u8>> {
+        if cfg!(miri) {
+            // SAFETY: not empty. Miri knows no pages of this kind, and slots of one allocation would hide misuse from it.
+            return NonNull::new(unsafe { std::alloc::alloc_zeroed(Layout::new::<[u128; 2]>()) });
+        }
+        let heap = self.0.heap(true)?;
+        let free = heap.slots.get();
+        if free.is_null() {
+            let sheets = NonNull::new(map(PAGE))?;
+            for sheet in (0..PAGE).step_by(SHEET) {
+                // SAFETY: the mapping is ours, and every slot lies inside.
+                unsafe {
+                    sheets.add(sheet).write(1);
+                    for slot in (sheet + SLOT..sheet + SHEET).step_by(SLOT) {
+                        let slot = sheets.add(slot).cast();
+                        slot.write(heap.slots.get());
+                        heap.slots.set(slot.as_ptr().cast());
+                    }
+                }
+            }
+        }
+        let slot = NonNull::new(heap.slots.get())?;
+        // SAFETY: a free slot holds the next one's address, is aligned, and now is ours.
+        unsafe {
+            heap.slots.set(slot.cast().read());
+            slot.cast().write(ptr::null_mut::<u8>());
+        }
+        Some(slot)
+    }
+
+    /// Whether a slot was given away by this process, and not by one that it was forked from.
+    pub(crate) fn is_of_this_process(&self, slot: NonNull<u8>) -> bool {
+        if cfg!(miri) {
+            return true;
+        }
+        let sheet = slot.as_ptr().map_addr(|address| address & !(SHEET - 1));
+        // SAFETY: the sheet's mark is there for as long as one of its slots, and that is for ever. A fork changes it, so it
+        // is looked at and not remembered.
+        unsafe { sheet.read_volatile() == 1 }
+    }
+
+    /// # Safety
+    /// The slot is one of [`Boxes::slot`] in this process, all zero, and nobody refers to it.
+    pub(crate) unsafe fn free_slot(&self, slot: NonNull<u8>) {
+        if cfg!(miri) {
+            // SAFETY: it came from there.
+            return unsafe { std::alloc::dealloc(slot.as_ptr(), Layout::new::<[u128; 2]>()) };
+        }
+        if let Some(heap) = self.0.heap(true) {
+            // SAFETY: the caller says that it is free.
+            unsafe { slot.cast().write(heap.slots.get()) };
+            heap.slots.set(slot.as_ptr());
+        }
+    }
+
     /// Null when there is no such memory.
     ///
     /// # Safety

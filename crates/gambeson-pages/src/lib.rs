@@ -10,4 +10,4 @@ mod arena;
 mod page_box;
 
 pub use arena::{SecretPages, alive, allocations, may_swap};
-pub use page_box::{PageBox, Wipeable};
+pub use page_box::{PageBox, PageSlice, Wipeable};

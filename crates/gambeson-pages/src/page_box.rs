@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::arena::BOXES;
+use crate::arena::{BOXES, SLOT};
 
 /// A type of which all zero is a value, and that owns nothing: what is left of it in a forked child may be looked at.
 ///
@@ -37,15 +37,14 @@ macro_rules! wipeable {
     };
 }
 
-/// A value, or several of one type, on pages that a forked child finds empty and no core dump holds. It is overwritten
-/// when it goes.
+/// A value on a page that a forked child finds empty and no core dump holds. It is overwritten when it goes.
 ///
 /// ```text
 ///  | mark 1 | padding | value |     mark: 1 in the process that made it, 0 in its children
 /// ```
+/// Small ones share the mark of their page.
 pub struct PageBox<T: Wipeable> {
-    first: NonNull<T>,
-    count: usize,
+    value: NonNull<T>,
     owned: PhantomData<T>,
 }
 
@@ -55,54 +54,69 @@ unsafe impl<T: Wipeable + Send> Send for PageBox<T> {}
 unsafe impl<T: Wipeable + Sync> Sync for PageBox<T> {}
 
 impl<T: Wipeable> PageBox<T> {
-    /// One value. A copy of it may be left where it was made; [`PageBox::zeroed`] leaves none.
+    /// A copy of the value may be left where it was made; [`PageBox::zeroed`] leaves none.
     pub fn new(value: T) -> Self {
-        let boxed = Self::zeroed(1);
+        let boxed = Self::zeroed();
         // SAFETY: the place is valid for a value and ours, and what is there needs no drop.
-        unsafe { boxed.first.write(value) };
+        unsafe { boxed.value.write(value) };
         boxed
     }
 
-    /// So many values, all zero.
-    pub fn zeroed(count: usize) -> Self {
-        let layout = layout::<T>(count);
-        // SAFETY: the layout is not empty: it holds the mark.
-        let block = unsafe { BOXES.alloc_zeroed(layout) };
-        let Some(block) = NonNull::new(block) else { handle_alloc_error(layout) };
-        // SAFETY: the block begins with the mark and has the values behind it, aligned: see `layout`.
-        let first = unsafe {
-            block.write(HERE);
-            block.add(offset::<T>()).cast()
-        };
-        PageBox { first, count, owned: PhantomData }
+    /// A value, all zero.
+    pub fn zeroed() -> Self {
+        PageBox { value: allocate(1), owned: PhantomData }
     }
 
     /// Whether this process made it. If not, a fork lies in between, and all of it is zero.
     pub fn is_here(&self) -> bool {
-        // SAFETY: the block begins there and is ours; a fork changes the mark, so it is looked at and not remembered.
-        unsafe { self.block().read_volatile() == HERE }
+        // SAFETY: the value was allocated there, once.
+        unsafe { is_here(self.value, 1) }
     }
-
-    fn block(&self) -> NonNull<u8> {
-        // SAFETY: the values stand so far behind the block's beginning.
-        unsafe { self.first.cast::<u8>().sub(offset::<T>()) }
-    }
-}
-
-const HERE: u8 = 1;
-
-/// Bytes between the mark and the first value.
-const fn offset<T>() -> usize {
-    align_of::<T>()
-}
-
-fn layout<T>(count: usize) -> Layout {
-    let size = size_of::<T>().checked_mul(count).and_then(|size| size.checked_add(offset::<T>()));
-    let layout = size.and_then(|size| Layout::from_size_align(size, align_of::<T>()).ok());
-    layout.expect("that much memory is nowhere")
 }
 
 impl<T: Wipeable> Deref for PageBox<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: it stands there, initialised, or all zero, which is a value, too.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: Wipeable> DerefMut for PageBox<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and nobody else refers to it.
+        unsafe { self.value.as_mut() }
+    }
+}
+
+impl<T: Wipeable> Drop for PageBox<T> {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated there, once, and is gone now.
+        unsafe { free(self.value, 1) }
+    }
+}
+
+/// Several values of one type, as a [`PageBox`] is one.
+pub struct PageSlice<T: Wipeable> {
+    first: NonNull<T>,
+    count: usize,
+    owned: PhantomData<T>,
+}
+
+// SAFETY: it owns what it points to, as a Box does.
+unsafe impl<T: Wipeable + Send> Send for PageSlice<T> {}
+// SAFETY: as above.
+unsafe impl<T: Wipeable + Sync> Sync for PageSlice<T> {}
+
+impl<T: Wipeable> PageSlice<T> {
+    /// So many values, all zero.
+    pub fn zeroed(count: usize) -> Self {
+        PageSlice { first: allocate(count), count, owned: PhantomData }
+    }
+}
+
+impl<T: Wipeable> Deref for PageSlice<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -111,23 +125,75 @@ impl<T: Wipeable> Deref for PageBox<T> {
     }
 }
 
-impl<T: Wipeable> DerefMut for PageBox<T> {
+impl<T: Wipeable> DerefMut for PageSlice<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and nobody else refers to them.
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.count) }
     }
 }
 
-impl<T: Wipeable> Drop for PageBox<T> {
+impl<T: Wipeable> Drop for PageSlice<T> {
     fn drop(&mut self) {
-        // In a child the allocator does not know the block: it goes with the child.
-        if self.is_here() {
-            let (block, layout) = (self.block(), layout::<T>(self.count));
-            // SAFETY: the block is ours, of this layout, and a wipeable value owns nothing that would have to be dropped.
+        // SAFETY: they were allocated there, so many, once, and are gone now.
+        unsafe { free(self.first, self.count) }
+    }
+}
+
+const HERE: u8 = 1;
+
+/// Whether values go into a slot that shares its page's mark.
+fn is_small<T>(count: usize) -> bool {
+    size_of::<T>() * count <= SLOT && align_of::<T>() <= SLOT
+}
+
+/// Room for values behind their own mark.
+fn layout<T>(count: usize) -> Layout {
+    let size = size_of::<T>().checked_mul(count).and_then(|size| size.checked_add(align_of::<T>()));
+    let layout = size.and_then(|size| Layout::from_size_align(size, align_of::<T>()).ok());
+    layout.expect("that much memory is nowhere")
+}
+
+fn allocate<T>(count: usize) -> NonNull<T> {
+    let layout = layout::<T>(count);
+    let place = if is_small::<T>(count) {
+        BOXES.slot()
+    } else {
+        // SAFETY: the layout is not empty: it holds the mark.
+        NonNull::new(unsafe { BOXES.alloc_zeroed(layout) }).map(|block| {
+            // SAFETY: the block begins with the mark and has the values behind it, aligned: see `layout`.
             unsafe {
-                wipe(block.as_ptr(), layout.size());
-                BOXES.dealloc(block.as_ptr(), layout);
+                block.write(HERE);
+                block.add(align_of::<T>())
             }
+        })
+    };
+    place.unwrap_or_else(|| handle_alloc_error(layout)).cast()
+}
+
+/// # Safety
+/// So many values were allocated there and not freed.
+unsafe fn is_here<T>(first: NonNull<T>, count: usize) -> bool {
+    if is_small::<T>(count) {
+        return BOXES.is_of_this_process(first.cast());
+    }
+    // SAFETY: the mark stands so far before the values. A fork changes it, so it is looked at and not remembered.
+    unsafe { first.cast::<u8>().sub(align_of::<T>()).read_volatile() == HERE }
+}
+
+/// # Safety
+/// So many values were allocated there and not freed, and nobody refers to them.
+unsafe fn free<T>(first: NonNull<T>, count: usize) {
+    // SAFETY: the caller says what the callees ask for. A wipeable value owns nothing that would have to be dropped. In a
+    // child the allocator does not know the block: it goes with the child.
+    unsafe {
+        if !is_here(first, count) {
+            return;
+        }
+        wipe(first.cast().as_ptr(), size_of::<T>() * count);
+        if is_small::<T>(count) {
+            BOXES.free_slot(first.cast());
+        } else {
+            BOXES.dealloc(first.cast::<u8>().sub(align_of::<T>()).as_ptr(), layout::<T>(count));
         }
     }
 }
@@ -143,7 +209,7 @@ unsafe fn wipe(from: *mut u8, bytes: usize) {
 
 impl<T: Wipeable> fmt::Debug for PageBox<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "PageBox(.. {})", self.count)
+        out.write_str("PageBox(..)")
     }
 }
 
@@ -164,14 +230,14 @@ mod tests {
     #[test]
     fn values_are_aligned_and_begin_as_zero() {
         for count in [0, 1, 2, 100] {
-            let mut slots = PageBox::<Slot>::zeroed(count);
+            let mut slots = PageSlice::<Slot>::zeroed(count);
             assert_eq!(slots.as_ptr() as usize % 64, 0);
             assert_eq!(slots.len(), count);
             for slot in slots.iter_mut() {
                 assert!(slot.key == [0; 33] && slot.owner == 0 && !slot.used);
                 (slot.key, slot.owner, slot.used) = ([7; 33], 1, true);
             }
-            assert!(slots.iter().all(|slot| slot.key == [7; 33]) && slots.is_here());
+            assert!(slots.iter().all(|slot| slot.key == [7; 33]));
         }
     }
 
@@ -184,7 +250,7 @@ mod tests {
                 kept.swap_remove(round as usize % kept.len());
             }
         }
-        let mut seen: Vec<u32> = kept.iter().map(|held| u32::from_le_bytes(held[0])).collect();
+        let mut seen: Vec<u32> = kept.iter().map(|held| u32::from_le_bytes(**held)).collect();
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), kept.len());

@@ -26,9 +26,12 @@ fn hex(text: &str) -> Option<usize> {
 
 #[test]
 fn the_kernel_leaves_them_out_of_core_dumps_and_wipes_them_on_fork() {
-    let secret = PageBox::new([7_u8; 32]);
-    let flags = flags(secret.as_ptr() as usize);
-    assert!(flags.contains(" dd") && flags.contains(" wf"), "{flags}");
+    // In a slot, and in a block of its own.
+    let (small, large) = (PageBox::new([7_u8; 32]), PageBox::new([7_u8; 100]));
+    for address in [small.as_ptr(), large.as_ptr()] {
+        let flags = flags(address as usize);
+        assert!(flags.contains(" dd") && flags.contains(" wf"), "{flags}");
+    }
 }
 
 /// What went wrong in the child, as its exit status.
@@ -36,13 +39,13 @@ fn child(secret: PageBox<[u8; 32]>, address: *const u8) -> i32 {
     if secret.is_here() {
         return 1;
     }
-    if secret[0] != [0; 32] {
+    if *secret != [0; 32] {
         return 2;
     }
     drop(secret);
     // It may have secrets of its own, elsewhere.
     let own = PageBox::new([8_u8; 32]);
-    if !own.is_here() || own[0] != [8; 32] || own.as_ptr().cast() == address {
+    if !own.is_here() || *own != [8; 32] || own.as_ptr() == address {
         return 3;
     }
     drop(own);
@@ -52,7 +55,7 @@ fn child(secret: PageBox<[u8; 32]>, address: *const u8) -> i32 {
 #[test]
 fn a_child_finds_nothing_and_may_have_its_own() {
     let secret = PageBox::new([7_u8; 32]);
-    let address = secret.as_ptr().cast();
+    let address = secret.as_ptr();
     // SAFETY: the child touches its own memory alone and ends by _exit.
     let process = unsafe { libc::fork() };
     assert!(process >= 0, "no fork");
@@ -65,5 +68,5 @@ fn a_child_finds_nothing_and_may_have_its_own() {
     // SAFETY: our own child, and an integer of ours.
     assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
     assert_eq!(libc::WEXITSTATUS(status), 0, "see `child`");
-    assert!(secret.is_here() && secret[0] == [7; 32]);
+    assert!(secret.is_here() && *secret == [7; 32]);
 }

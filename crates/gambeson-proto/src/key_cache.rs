@@ -7,13 +7,13 @@
 //! differ. Eviction (CLOCK) drops nothing but the expanded key: sequences and epochs are the
 //! sessions' own (threat-model rules 2 and 3).
 
-use gambeson_pages::{PageBox, wipeable};
+use gambeson_pages::{PageSlice, wipeable};
 
 use crate::aead::Context;
 
 /// A bounded set of expanded keys.
 pub struct KeyCache {
-    slots: PageBox<Slot>,
+    slots: PageSlice<Slot>,
     hand: usize,
     stats: CacheStats,
 }
@@ -61,7 +61,7 @@ impl KeyCache {
     /// A cache of `capacity` keys, at least one; it never grows.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, u32::MAX as usize);
-        KeyCache { slots: PageBox::zeroed(capacity), hand: 0, stats: CacheStats::default() }
+        KeyCache { slots: PageSlice::zeroed(capacity), hand: 0, stats: CacheStats::default() }
     }
 
     /// The key of `owner` and `epoch`; when it is not there, `make` expands it into its place.

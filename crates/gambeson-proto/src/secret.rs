@@ -18,13 +18,13 @@ impl Secret32 {
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0[0]
+        &self.0
     }
 
     /// A secret that `fill` writes where it will stay, so that no copy is left behind.
     pub(crate) fn filled(fill: impl FnOnce(&mut [u8; 32])) -> Self {
-        let mut secret = Secret32(PageBox::zeroed(1));
-        fill(&mut secret.0[0]);
+        let mut secret = Secret32(PageBox::zeroed());
+        fill(&mut secret.0);
         secret
     }
 

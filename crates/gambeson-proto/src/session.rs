@@ -72,14 +72,12 @@ pub struct SendSession {
     /// Sealed in this epoch so far.
     records: u64,
     blocks: u64,
-    slot: CacheSlot,
 }
 
 /// The receiving end of a direction.
 pub struct ReceiveSession {
     keys: Keys,
     expected: Stamp,
-    slot: CacheSlot,
     /// The next epoch's key, kept apart until a record proves that the epoch has begun, so that
     /// forged headers neither displace the current key nor cost more than one derivation.
     ahead: Option<PageBox<Context>>,
@@ -87,13 +85,26 @@ pub struct ReceiveSession {
 
 struct Keys {
     root: Root,
+    /// Where the cache has the key of the epoch.
+    slot: CacheSlot,
     suite: Suite,
     protection: Protection,
 }
 
 impl Keys {
+    fn new(root: Root, suite: Suite, protection: Protection) -> Self {
+        Keys { root, slot: CacheSlot::default(), suite, protection }
+    }
+
     fn install(&self, epoch: u32, context: &mut Context) {
         self.root.install(epoch, self.suite, self.protection, context);
+    }
+
+    /// The key of an epoch, from the cache.
+    fn cached<'c>(&mut self, cache: &'c mut KeyCache, epoch: u32) -> &'c Context {
+        let Keys { root, slot, suite, protection } = self;
+        let install = |context: &mut Context| root.install(epoch, *suite, *protection, context);
+        cache.get_or_insert(slot, root.connection_id(), epoch, install)
     }
 
     fn are_used(&self) -> bool {
@@ -104,10 +115,10 @@ impl Keys {
 impl SendSession {
     /// A direction at its beginning.
     pub fn new(root: Root, suite: Suite, protection: Protection, limits: EpochLimits) -> Self {
-        let keys = Keys { root, suite, protection };
+        let keys = Keys::new(root, suite, protection);
         let most = EpochLimits::default();
         let limits = EpochLimits { records: limits.records.min(most.records), blocks: limits.blocks.min(most.blocks) };
-        SendSession { keys, limits, next: Stamp::default(), records: 0, blocks: 0, slot: CacheSlot::default() }
+        SendSession { keys, limits, next: Stamp::default(), records: 0, blocks: 0 }
     }
 
     /// Takes `count` consecutive sequence numbers for records of `bytes` bytes in all, in one
@@ -147,8 +158,7 @@ impl SendSession {
         if !self.keys.are_used() {
             return &NO_KEY;
         }
-        let owner = self.keys.root.connection_id();
-        cache.get_or_insert(&mut self.slot, owner, epoch, |context| self.keys.install(epoch, context))
+        self.keys.cached(cache, epoch)
     }
 
     /// Names the direction on the wire.
@@ -168,15 +178,15 @@ impl SendSession {
 
     /// Drops the expanded key, not the sequence.
     pub fn evict(&mut self, cache: &mut KeyCache) {
-        cache.evict(&mut self.slot, self.keys.root.connection_id());
+        cache.evict(&mut self.keys.slot, self.keys.root.connection_id());
     }
 }
 
 impl ReceiveSession {
     /// A direction at its beginning.
     pub fn new(root: Root, suite: Suite, protection: Protection) -> Self {
-        let keys = Keys { root, suite, protection };
-        ReceiveSession { keys, expected: Stamp::default(), slot: CacheSlot::default(), ahead: None }
+        let keys = Keys::new(root, suite, protection);
+        ReceiveSession { keys, expected: Stamp::default(), ahead: None }
     }
 
     /// The key for a record that claims `epoch`: the current one or the next.
@@ -190,17 +200,15 @@ impl ReceiveSession {
             return Ok(&NO_KEY);
         }
         if !is_next {
-            let owner = self.keys.root.connection_id();
-            let keys = &self.keys;
-            return Ok(cache.get_or_insert(&mut self.slot, owner, epoch, |context| keys.install(epoch, context)));
+            return Ok(self.keys.cached(cache, epoch));
         }
         let keys = &self.keys;
         let ahead = self.ahead.get_or_insert_with(|| {
-            let mut ahead = PageBox::zeroed(1);
-            keys.install(epoch, &mut ahead[0]);
+            let mut ahead = PageBox::zeroed();
+            keys.install(epoch, &mut ahead);
             ahead
         });
-        Ok(&ahead[0])
+        Ok(ahead)
     }
 
     /// The sequence that the next record must have.
@@ -226,7 +234,7 @@ impl ReceiveSession {
 
     /// Drops the expanded keys, not the sequence.
     pub fn evict(&mut self, cache: &mut KeyCache) {
-        cache.evict(&mut self.slot, self.keys.root.connection_id());
+        cache.evict(&mut self.keys.slot, self.keys.root.connection_id());
         self.ahead = None;
     }
 }
