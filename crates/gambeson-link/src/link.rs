@@ -111,6 +111,16 @@ impl Link {
         self.number
     }
 
+    /// Records that were sealed, and those that came.
+    pub(crate) fn records(&self) -> (u64, u64) {
+        (self.send.next_sequence(), self.receive.expected())
+    }
+
+    /// Whether nobody on the way can take its records for others.
+    pub(crate) fn is_protected(&self) -> bool {
+        self.protection != Protection::None
+    }
+
     /// Whether all that was sent has gone into the session's stream.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty()
@@ -168,7 +178,8 @@ impl Link {
         let stamp = self.send.take(1, bytes.len() + gambeson_proto::record::ENVELOPE_LEN);
         // 2^63 records, or 2^32 epochs of 2^32 records: no program lives that long.
         let stamp = stamp.expect("a link has sequences for longer than a computer runs");
-        let plan = Plan { stamp, connection: self.number, introduction: None, envelope, payload: bytes.len() };
+        let connection = u64::from(out.turn()) << 32 | self.number;
+        let plan = Plan { stamp, connection, introduction: None, envelope, payload: bytes.len() };
         let record = out.record(plan.len());
         plan.seal(self.send.context(cache, stamp.epoch), self.protection, bytes, record);
     }

@@ -39,7 +39,7 @@ mod word {
     pub(super) const GRANTED: u64 = 6;
     /// All before byte `data` of the peer's stream has come.
     pub(super) const ARRIVED: u64 = 3;
-    /// Link `data` is not needed any more.
+    /// Link `data` is not needed any more; the payload says how many records it had.
     pub(super) const RELEASED: u64 = 4;
     /// The domain closes.
     pub(super) const CLOSED: u64 = 5;
@@ -239,14 +239,19 @@ impl Session {
 
     /// A startpoint is gone.
     pub(crate) fn release(&mut self, cache: &mut KeyCache, number: u64) {
-        self.ours[place(number)] = None;
-        if self.over.is_none() {
-            self.say(cache, word::RELEASED, number, &[]);
+        let link = self.ours[place(number)].take();
+        if let Some(link) = link.filter(|_| self.over.is_none()) {
+            let (sent, _) = link.records();
+            self.say(cache, word::RELEASED, number, &sent.to_be_bytes());
         }
     }
 
     /// Says that this domain closes.
     pub(crate) fn close(&mut self, cache: &mut KeyCache) {
+        let sent: Vec<_> = self.ours.iter().flatten().map(|link| (link.number(), link.records().0)).collect();
+        for (number, sent) in sent {
+            self.say(cache, word::RELEASED, number, &sent.to_be_bytes());
+        }
         self.say(cache, word::CLOSED, 0, &[]);
     }
 
@@ -364,10 +369,14 @@ impl Session {
         loop {
             let Self { incoming, control, ours, theirs, out, peer, links, suite, side, .. } = self;
             let record = incoming.record(LONGEST).map_err(|_| Unacceptable("a record longer than any"))?;
-            let Some(record) = record else { return Ok(any) };
+            let Some((turn, record)) = record else { return Ok(any) };
             any = true;
             let header = Header::parse(record).ok_or(Unacceptable("bytes that are no record"))?;
-            let number = header.connection;
+            // Of the whole session: links have sequences of their own, and would not miss what another had before them.
+            if (header.connection >> 32) as u32 != turn {
+                return Err(Unacceptable("a record out of turn"));
+            }
+            let number = header.connection & u64::from(u32::MAX);
             if number == 0 {
                 let Received::Whole(envelope, bytes, _) = control.open(cache, &header, record, CONTROL_MAX)? else {
                     continue;
@@ -378,7 +387,8 @@ impl Session {
                 let (what, data) = (envelope.tag, envelope.data);
                 match what {
                     word::ACTIVATE => {
-                        if side_of(data) == *side || data == 0 || place(data) != theirs.len() {
+                        let next = side_of(data) != *side && data != 0 && place(data) == theirs.len();
+                        if !next || data > u64::from(u32::MAX) {
                             return Err(Unacceptable("a link with a number that is not the next"));
                         }
                         let (what, said) = match desk.admit(links, peer, bytes.get()) {
@@ -429,9 +439,20 @@ impl Session {
                     }
                     word::RELEASED => {
                         if side_of(data) != *side
-                            && let Some(link) = theirs.get_mut(place(data))
+                            && let Some(link) = theirs.get_mut(place(data)).and_then(Option::take)
                         {
-                            *link = None;
+                            let (_, came) = link.records();
+                            // A record can be hidden behind one of a link that is refused, released or in clear.
+                            if link.is_protected() && *bytes.get() != came.to_be_bytes() {
+                                let why = format!(
+                                    "{} on {} sent more over link {data} than the {came} records that came: somebody \
+                                     on the way took some out",
+                                    peer.name, peer.host
+                                );
+                                eprintln!("gambeson: {why}");
+                                self.end(&why);
+                                return Ok(true);
+                            }
                         }
                     }
                     word::CLOSED => {

@@ -3,7 +3,8 @@
 //!
 //! A session outlives its carriers. What was written stays here until the peer says that it has it, and is sent again,
 //! byte for byte, over the carrier that takes the lost one's place (threat-model rule 12). Both ends count the bytes of
-//! the whole session, whatever carried them.
+//! the whole session, whatever carried them, and its records: each says its turn, so that none is taken out of turn,
+//! whichever link it is of.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -32,6 +33,8 @@ pub(crate) struct Outgoing {
     next: (usize, usize),
     /// Bytes of the session so far.
     end: u64,
+    /// Records of the session so far; after 2^32 it begins anew.
+    turn: u32,
     /// Whether a message had to wait because there was too much here.
     crowded: bool,
 }
@@ -51,7 +54,12 @@ impl Chunk {
 
 impl Outgoing {
     pub(crate) fn new() -> Self {
-        Outgoing { chunks: VecDeque::new(), spare: Vec::new(), next: (0, 0), end: 0, crowded: false }
+        Outgoing { chunks: VecDeque::new(), spare: Vec::new(), next: (0, 0), end: 0, turn: 0, crowded: false }
+    }
+
+    /// The turn of the next record.
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn
     }
 
     /// Room for a record of so many bytes, its length already before it. It is sent whatever it then holds.
@@ -69,6 +77,7 @@ impl Outgoing {
         let room = &mut last.bytes[last.len..][..whole];
         last.len += whole;
         self.end += whole as u64;
+        self.turn = self.turn.wrapping_add(1);
         let (prefix, record) = room.split_at_mut(PREFIX);
         prefix.copy_from_slice(&u32::try_from(len).expect("a record is short").to_le_bytes());
         record
@@ -173,6 +182,8 @@ pub(crate) struct Incoming {
     end: usize,
     /// Bytes of the session whose records were taken in.
     taken: u64,
+    /// How many those are; after 2^32 it begins anew.
+    turn: u32,
     /// Bytes of the record that is being looked at.
     current: usize,
 }
@@ -184,7 +195,7 @@ pub(crate) struct Oversized;
 impl Incoming {
     /// Room for some records of `longest` bytes.
     pub(crate) fn new(longest: usize) -> Self {
-        Incoming { buffer: vec![0; 4 * (longest + PREFIX)].into(), start: 0, end: 0, taken: 0, current: 0 }
+        Incoming { buffer: vec![0; 4 * (longest + PREFIX)].into(), start: 0, end: 0, taken: 0, turn: 0, current: 0 }
     }
 
     /// Reads once, as much as there is room for; how much that was.
@@ -208,9 +219,12 @@ impl Incoming {
         (self.start, self.end) = (0, bytes.len());
     }
 
-    /// The next record, if it is here whole. The one before is taken in with that.
-    pub(crate) fn record(&mut self, longest: usize) -> Result<Option<&mut [u8]>, Oversized> {
-        self.taken += std::mem::take(&mut self.current) as u64;
+    /// The next record, if it is here whole, and its turn. The one before is taken in with that.
+    pub(crate) fn record(&mut self, longest: usize) -> Result<Option<(u32, &mut [u8])>, Oversized> {
+        if self.current > 0 {
+            self.taken += std::mem::take(&mut self.current) as u64;
+            self.turn = self.turn.wrapping_add(1);
+        }
         let Some(prefix) = self.buffer[self.start..self.end].first_chunk::<PREFIX>() else { return Ok(None) };
         let len = u32::from_le_bytes(*prefix) as usize;
         if len > longest {
@@ -222,7 +236,7 @@ impl Incoming {
         }
         self.start = from + len;
         self.current = PREFIX + len;
-        Ok(Some(&mut self.buffer[from..from + len]))
+        Ok(Some((self.turn, &mut self.buffer[from..from + len])))
     }
 
     /// Bytes of the session whose records were taken in.
