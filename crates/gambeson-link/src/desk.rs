@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use gambeson_proto::startpoint::{self, StartpointBook, Terms};
 
-use crate::domain::{SessionKey, Shared, floor};
-use crate::endpoint::{Binding, Handler, Reply, Request, Table};
+use crate::domain::floor;
+use crate::endpoint::{Binding, Handler, Origin, Reply, Request, Table};
 use crate::identity::Peer;
 use crate::link::Bytes;
 use crate::request::{Call, Responder};
 use crate::session::{Incident, Opened};
+use crate::shared::Shared;
+use crate::state::SessionKey;
 
 thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
@@ -75,11 +77,8 @@ impl crate::session::Desk for Desk<'_> {
                     };
                     let reply = Reply {
                         shared: self.shared.weak().clone(),
-                        session: self.key,
-                        link: number,
-                        request: envelope.data,
+                        to: Origin { session: self.key, link: number, request: envelope.data, credit },
                         flags: envelope.flags,
-                        credit,
                         done: false,
                     };
                     let request = Request { handler, payload, peer: peer.clone(), reply };

@@ -6,10 +6,11 @@ use gambeson_proto::record::{answer, request};
 use gambeson_proto::startpoint::Grant;
 use gambeson_proto::suite::Protection;
 
-use crate::domain::{SessionKey, Shared};
 use crate::error::Error;
 use crate::identity::Peer;
 use crate::request::Call;
+use crate::shared::Shared;
+use crate::state::SessionKey;
 
 /// What an endpoint is made with, and its startpoints inherit.
 #[derive(Clone, Debug)]
@@ -146,15 +147,21 @@ impl Request {
     }
 }
 
-/// Where an answer goes that comes later.
-pub(crate) struct Reply {
-    pub(crate) shared: Weak<Shared>,
+/// Where a request came from.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin {
     pub(crate) session: SessionKey,
     pub(crate) link: u64,
     pub(crate) request: u64,
-    pub(crate) flags: u8,
     /// What the request costs until it is handled.
     pub(crate) credit: usize,
+}
+
+/// Where an answer goes that comes later.
+pub(crate) struct Reply {
+    pub(crate) shared: Weak<Shared>,
+    pub(crate) to: Origin,
+    pub(crate) flags: u8,
     pub(crate) done: bool,
 }
 
@@ -165,7 +172,7 @@ impl Reply {
         }
         self.done = flags & answer::LAST != 0;
         if let Some(shared) = self.shared.upgrade() {
-            shared.answer(self, bytes, flags);
+            shared.answer(self.to, bytes, flags);
         }
     }
 }
@@ -181,7 +188,8 @@ impl Drop for Reply {
             self.send(b"the handler gave no answer", answer::LAST | answer::REFUSED);
         }
         if let Some(shared) = self.shared.upgrade() {
-            shared.handled(self);
+            let to = self.to;
+            shared.tell(move |state| state.handled(&to));
         }
     }
 }

@@ -21,7 +21,9 @@ pub mod request;
 mod resumption;
 mod route;
 mod session;
+mod shared;
 pub mod startpoint;
+mod state;
 mod stranger;
 mod stream;
 

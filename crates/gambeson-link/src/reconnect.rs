@@ -9,10 +9,12 @@ use gambeson_proto::key_schedule::Resumption;
 use gambeson_proto::startpoint::Address;
 
 use crate::carrier::Carrier;
-use crate::domain::{SessionKey, Shared, random, wait_for};
+use crate::domain::random;
 use crate::error::Error;
 use crate::resumption;
 use crate::route::reach;
+use crate::shared::{Shared, wait_for};
+use crate::state::SessionKey;
 
 /// Between two attempts, at first and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];

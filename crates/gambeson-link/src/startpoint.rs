@@ -12,10 +12,12 @@ use gambeson_proto::record::{Envelope, Kind, request};
 use gambeson_proto::startpoint::{Caveat, Startpoint as Capability};
 use gambeson_proto::suite::Protection;
 
-use crate::domain::{Progress, SessionKey, Shared, State, floor, random};
+use crate::domain::{Progress, floor, random};
 use crate::error::Error;
 use crate::link::{Link, Role};
 use crate::request::{Answer, Waiting};
+use crate::shared::Shared;
+use crate::state::{SessionKey, State};
 
 /// One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
 pub struct Startpoint {
@@ -218,28 +220,32 @@ impl Startpoint {
 
     /// Nobody waits for a request's answers any more.
     fn forget(&self, number: u64) {
-        let Ok(mut state) = self.shared.lock() else { return };
-        let State { sessions, cache, .. } = &mut *state;
-        let Some(session) = sessions.get_mut(self.session) else { return };
-        let alive = session.over().is_none();
-        if let Some((link, out)) = session.link(self.number)
-            && waiting(link).end(number)
-            && alive
-        {
-            link.cancel(out, cache, number);
-            session.flush();
-        }
+        let (session, link) = (self.session, self.number);
+        self.shared.tell(move |state| {
+            let State { sessions, cache, .. } = state;
+            let Some(session) = sessions.get_mut(session) else { return };
+            let alive = session.over().is_none();
+            if let Some((link, out)) = session.link(link)
+                && waiting(link).end(number)
+                && alive
+            {
+                link.cancel(out, cache, number);
+                session.flush();
+            }
+        });
     }
 }
 
 impl Drop for Startpoint {
     fn drop(&mut self) {
-        let Ok(mut state) = self.shared.lock() else { return };
-        let State { sessions, cache, .. } = &mut *state;
-        if let Some(session) = sessions.get_mut(self.session) {
-            session.release(cache, self.number);
-            session.flush();
-        }
+        let (session, number) = (self.session, self.number);
+        self.shared.tell(move |state| {
+            let State { sessions, cache, .. } = state;
+            if let Some(session) = sessions.get_mut(session) {
+                session.release(cache, number);
+                session.flush();
+            }
+        });
     }
 }
 

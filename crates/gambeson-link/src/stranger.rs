@@ -4,11 +4,13 @@ use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
-use crate::domain::{SessionKey, Shared, State, random};
+use crate::domain::random;
 use crate::error::Error;
 use crate::handshake::{Agreed, Handshake};
 use crate::resumption;
 use crate::session::Session;
+use crate::shared::Shared;
+use crate::state::{SessionKey, State};
 
 /// How long a stranger may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,11 +1,12 @@
 //! Two domains over TCP: requests, answers, streams, who is refused, and what is bounded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use gambeson_link::{
-    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Protection, Trust,
+    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Protection, Request,
+    Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -356,6 +357,48 @@ fn the_program_itself_moves_bytes_if_it_wants_to() {
     }
     stop.send(()).expect("the server is there");
     serving.join().expect("the server ends");
+}
+
+#[test]
+fn a_handler_that_is_not_threaded_may_answer_what_was_put_aside_and_drop_what_it_likes() {
+    const PUT_ASIDE: u32 = 0;
+    const ANSWER: u32 = 1;
+    const DROP: u32 = 2;
+    over_both(|config| {
+        let server = Domain::open(config).expect("a domain");
+        let aside = Arc::new(Mutex::new(Vec::new()));
+        let spare = server.endpoint(Attributes::default(), Handlers::new()).expect("an endpoint");
+        let (kept, answered, spare) = (aside.clone(), aside.clone(), Mutex::new(Some(spare)));
+        let handlers = Handlers::new()
+            .threaded(PUT_ASIDE, move |request| kept.lock().unwrap().push(request))
+            .inline(ANSWER, move |call| {
+                answered.lock().unwrap().drain(..).for_each(|request: Request| request.answer(b"at last"));
+                call.answer(b"");
+            })
+            .inline(DROP, move |call| {
+                aside.lock().unwrap().clear();
+                drop(spare.lock().unwrap().take());
+                call.answer(b"");
+            });
+        let endpoint = server.endpoint(Attributes::default(), handlers).expect("an endpoint");
+        let client = Domain::open(self::config(of_job())).expect("a domain");
+        let startpoint = client.startpoint(&endpoint.startpoint([]).expect("a startpoint"), PATIENCE).expect("bound");
+        // Again and again, until the thread has put the request aside.
+        let after = |handler| {
+            let mut aside = startpoint.start(PUT_ASIDE, b"").expect("a request");
+            let mut answer = Vec::new();
+            loop {
+                startpoint.call(handler, b"", PATIENCE).expect("an answer");
+                match aside.wait_into(&mut answer, Duration::from_millis(5)) {
+                    Err(Error::TimedOut(_)) => {}
+                    outcome => return outcome.map(|()| answer),
+                }
+            }
+        };
+        assert_eq!(after(ANSWER).expect("an answer"), b"at last");
+        let why = after(DROP).expect_err("nobody answered").to_string();
+        assert!(why.contains("gave no answer"), "{why}");
+    });
 }
 
 #[test]

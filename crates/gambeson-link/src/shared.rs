@@ -1,0 +1,336 @@
+//! What a domain is to its threads, its startpoints and its handlers: who waits for what, and who moves bytes.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use gambeson_pages::PageBox;
+use gambeson_proto::key_schedule::Resumption;
+use gambeson_proto::startpoint::Address;
+use gambeson_proto::suite::Protection;
+use rustix::event::{Timespec, epoll};
+
+use crate::carrier::Carrier;
+use crate::desk::in_handler;
+use crate::domain::Progress;
+use crate::endpoint::Origin;
+use crate::error::Error;
+use crate::handshake::{Handshake, Party};
+use crate::identity::KeyHash;
+use crate::pool::Pool;
+use crate::route::reach;
+use crate::session::Session;
+use crate::state::{SessionKey, State};
+
+/// A program that waits asks so often before it sleeps.
+const SPINS: u32 = 2000;
+
+pub(crate) struct Shared {
+    /// Not dropped in a forked child, where all of it is the parent's.
+    pub(crate) state: Option<Mutex<State>>,
+    /// On a page that a fork wipes.
+    pub(crate) here: PageBox<u8>,
+    pub(crate) deferred: Deferred,
+    pub(crate) party: Arc<Party>,
+    pub(crate) listening: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) progress: Progress,
+    pub(crate) weakest: Protection,
+    pub(crate) patience: Duration,
+    pub(crate) silence: Duration,
+    pub(crate) epoll: OwnedFd,
+    /// Ends a sleep.
+    pub(crate) bell: OwnedFd,
+    pub(crate) pool: Pool,
+    pub(crate) me: Weak<Shared>,
+}
+
+impl Shared {
+    /// Whether this process opened the domain. A forked child has neither its keys nor its threads, and its connections
+    /// are the parent's.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.is_here()
+    }
+
+    /// # Errors
+    /// Inside a handler that is not threaded, where the domain is locked already, and in a forked child.
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
+        if in_handler() {
+            let what = "a handler that is not threaded may answer and nothing else; register it with `threaded`";
+            return Err(Error::Handler(what.into()));
+        }
+        self.guard().ok_or_else(|| {
+            let what = "this process was forked from the one that opened the domain, and has none of its keys; let it \
+                        open a domain of its own";
+            Error::Lost(what.into())
+        })
+    }
+
+    /// The state, unless this is a forked child.
+    fn guard(&self) -> Option<MutexGuard<'_, State>> {
+        let state = self.state.as_ref().filter(|_| self.is_here())?;
+        Some(state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has something done: at once, or, from a handler that runs while the domain is locked, when that is through.
+    pub(crate) fn tell(&self, what: impl FnOnce(&mut State) + Send + 'static) {
+        if in_handler() {
+            self.deferred.push(Box::new(what));
+            self.ring();
+        } else if let Some(mut state) = self.guard() {
+            what(&mut state);
+        }
+    }
+
+    /// Ends whatever sleep there is.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn watch(&self, carrier: &dyn Carrier) -> Result<(), Error> {
+        let added = epoll::add(&self.epoll, carrier.descriptor(), epoll::EventData::new_u64(1), carrier.interest());
+        added.map_err(|cause| Error::system("the carrier cannot be watched")(cause.into()))
+    }
+
+    /// A session with the owner of a key, over the first of its addresses that answers.
+    pub(crate) fn connect(
+        &self,
+        owner: KeyHash,
+        addresses: &[Address],
+        deadline: Instant,
+    ) -> Result<SessionKey, Error> {
+        let carrier = reach(addresses, deadline).map_err(|unreachable| Error::Lost(unreachable.why))?;
+        self.begin(carrier, owner, addresses, deadline)
+    }
+
+    /// Goes through a handshake as the one who connects.
+    fn begin(
+        &self,
+        mut carrier: Box<dyn Carrier>,
+        owner: KeyHash,
+        addresses: &[Address],
+        deadline: Instant,
+    ) -> Result<SessionKey, Error> {
+        let mut handshake = Handshake::connect(&self.party, Some(owner))?;
+        let mut came = Vec::new();
+        let mut out = Vec::new();
+        loop {
+            let mut rest = &came[..];
+            let agreed = handshake.advance(&mut rest, &mut out);
+            let taken = came.len() - rest.len();
+            came.drain(..taken);
+            while !out.is_empty() {
+                let sent = carrier.write(&[std::io::IoSlice::new(&out)]);
+                let sent = sent.map_err(Error::system("the handshake was cut off"))?;
+                out.drain(..sent);
+                if sent == 0 {
+                    wait_for(&mut *carrier, true, deadline)?;
+                }
+            }
+            if let Some(agreed) = agreed? {
+                self.watch(&*carrier)?;
+                let session = Session::new(agreed, carrier, addresses, &came);
+                let mut state = self.lock()?;
+                let key = state.insert(session);
+                drop(state);
+                self.ring();
+                return Ok(key);
+            }
+            let mut buffer = [0; 16 << 10];
+            match carrier.read(&mut buffer) {
+                Ok(0) => wait_for(&mut *carrier, false, deadline)?,
+                Ok(count) => came.extend_from_slice(&buffer[..count]),
+                Err(cause) => {
+                    let what = "the other end closed during the handshake: it does not accept this domain, or listens for others";
+                    return Err(Error::Refused(format!("{what} ({cause})")));
+                }
+            }
+        }
+    }
+
+    /// Moves on; waits for something to do at most so long, if at all.
+    pub(crate) fn progress_once(&self, wait: Option<Duration>) -> Result<bool, Error> {
+        let mut state = self.lock()?;
+        if state.progress(self) {
+            return Ok(true);
+        }
+        let Some(wait) = wait.filter(|wait| !wait.is_zero()) else { return Ok(false) };
+        if state.settle(self) {
+            return Ok(true);
+        }
+        drop(state);
+        self.sleep(wait);
+        Ok(self.lock()?.progress(self))
+    }
+
+    fn sleep(&self, wait: Duration) {
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let mut events = Vec::<epoll::Event>::with_capacity(64);
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        // The bell is edge-triggered, but a count that is never read stops at its end.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// How long to sleep at the most: silence is noticed by looking.
+    fn nap(&self) -> Duration {
+        (self.silence / 4).min(Duration::from_secs(1))
+    }
+
+    /// The domain's own thread.
+    pub(crate) fn serve(&self) {
+        loop {
+            let Ok(mut state) = self.lock() else { return };
+            if state.closing {
+                return;
+            }
+            if !state.progress(self) && !state.settle(self) {
+                drop(state);
+                self.sleep(self.nap());
+            }
+        }
+    }
+
+    /// Asks until something is there, or it is too late.
+    pub(crate) fn wait_until<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut ask: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let mut spins = 0;
+        loop {
+            let mut state = self.lock()?;
+            if let Some(found) = ask(&mut state) {
+                return Ok(Some(found));
+            }
+            if state.progress(self) {
+                spins = 0;
+                continue;
+            }
+            spins += 1;
+            if spins < SPINS {
+                drop(state);
+                std::hint::spin_loop();
+                continue;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            if !state.settle(self) {
+                drop(state);
+                self.sleep(left.unwrap_or(Duration::MAX).min(self.nap()));
+            }
+        }
+    }
+
+    /// What it takes to go on with a session that has no carrier.
+    pub(crate) fn sought(&self, key: SessionKey) -> Option<(Vec<Address>, Resumption, u64)> {
+        let state = self.guard()?;
+        let session = state.sessions.get(key).filter(|session| session.lost().is_some() && !state.closing)?;
+        Some((session.addresses().to_vec(), session.resumption().clone(), session.received()))
+    }
+
+    /// A session that has no carrier has one again.
+    pub(crate) fn found(&self, key: SessionKey, carrier: Box<dyn Carrier>, arrived: u64, rest: &[u8]) {
+        let Some(mut state) = self.guard() else { return };
+        if let Some(session) = state.sessions.get_mut(key).filter(|session| session.lost().is_some())
+            && self.watch(&*carrier).is_ok()
+        {
+            session.resume(carrier, arrived, rest);
+        }
+        drop(state);
+        self.ring();
+    }
+
+    /// The process at a session's other end is gone.
+    pub(crate) fn gone(&self, key: SessionKey) {
+        let Some(mut state) = self.guard() else { return };
+        if let Some(session) = state.sessions.get_mut(key).filter(|session| session.lost().is_some()) {
+            let why = format!(
+                "{} on {} is gone: nobody listens at its address any more",
+                session.peer.name, session.peer.host
+            );
+            session.end(&why);
+        }
+        drop(state);
+        self.ring();
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn weak(&self) -> &Weak<Shared> {
+        &self.me
+    }
+
+    /// A handler that put a request aside answers it.
+    pub(crate) fn answer(&self, to: Origin, bytes: &[u8], flags: u8) {
+        if in_handler() {
+            let bytes = bytes.to_vec();
+            self.tell(move |state| state.answer(&to, &bytes, flags));
+        } else if let Some(mut state) = self.guard() {
+            state.answer(&to, bytes, flags);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.is_here() {
+            std::mem::forget(self.state.take());
+        }
+    }
+}
+
+type Task = Box<dyn FnOnce(&mut State) + Send>;
+
+/// What handlers left to be done.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    any: AtomicBool,
+    tasks: Mutex<Vec<Task>>,
+}
+
+impl Deferred {
+    fn push(&self, task: Task) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.push(task);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// What there is to do, in its order.
+    pub(crate) fn take(&self) -> Vec<Task> {
+        if !self.any.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Ordering::Release);
+        std::mem::take(&mut *tasks)
+    }
+}
+
+/// Waits until a carrier may have something or, with `want_write`, room for something.
+pub(crate) fn wait_for(carrier: &mut dyn Carrier, want_write: bool, deadline: Instant) -> Result<(), Error> {
+    let failed = || Error::system("waiting for a carrier");
+    if carrier.arm(want_write).map_err(failed())? {
+        return Ok(());
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(Error::TimedOut(format!("{} does not answer in time", carrier.kind())));
+    }
+    let queue = epoll::create(epoll::CreateFlags::CLOEXEC);
+    let waited = queue.and_then(|queue| {
+        epoll::add(&queue, carrier.descriptor(), epoll::EventData::new_u64(0), carrier.interest())?;
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut events = Vec::<epoll::Event>::with_capacity(1);
+        epoll::wait(&queue, rustix::buffer::spare_capacity(&mut events), Some(&timeout))
+    });
+    match waited {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(cause) => Err(failed()(cause.into())),
+    }
+}

@@ -1,0 +1,227 @@
+//! What a domain holds under its one lock: sessions, endpoints, strangers; and how it moves them on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gambeson_proto::key_cache::KeyCache;
+use gambeson_proto::startpoint::StartpointBook;
+use slotmap::SlotMap;
+
+use crate::desk::Desk;
+use crate::endpoint::{Origin, Table};
+use crate::error::Error;
+use crate::identity::KeyHash;
+use crate::reconnect;
+use crate::route::Doors;
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::stranger::{Met, Stranger};
+
+slotmap::new_key_type! {
+    /// A session of this domain.
+    pub(crate) struct SessionKey;
+}
+
+/// How many may be at their handshakes.
+const STRANGERS_MAX: usize = 64;
+/// Expanded keys of links in use.
+const CACHED_LINKS: usize = 1024;
+
+/// Who never sleeps does what is due before a sleep in one of so many idle turns: newcomers and the dead are noticed then.
+const MEETING: u32 = 4096;
+
+/// Of each second at most so much goes into strangers' handshakes, however many knock.
+const STRANGERS_SHARE: Duration = Duration::from_millis(250);
+
+/// How much of the present second went into strangers.
+struct Budget {
+    since: Instant,
+    spent: Duration,
+}
+
+impl Budget {
+    fn lasts(&mut self) -> bool {
+        if self.since.elapsed() > Duration::from_secs(1) {
+            (self.since, self.spent) = (Instant::now(), Duration::ZERO);
+        }
+        self.spent < STRANGERS_SHARE
+    }
+}
+
+pub(crate) struct State {
+    pub(crate) sessions: SlotMap<SessionKey, Session>,
+    by_peer: HashMap<KeyHash, SessionKey>,
+    /// By what carriers that go on with them say.
+    by_name: HashMap<[u8; 16], SessionKey>,
+    strangers: Vec<Stranger>,
+    patience: Budget,
+    /// Strangers that were refused.
+    refused: u64,
+    doors: Doors,
+    pub(crate) book: StartpointBook,
+    pub(crate) tables: BTreeMap<u64, Arc<Table>>,
+    pub(crate) next_endpoint: u64,
+    pub(crate) cache: KeyCache,
+    /// Turns in which there was nothing to do.
+    idle: u32,
+    pub(crate) closing: bool,
+}
+
+impl State {
+    pub(crate) fn new(doors: Doors, book: StartpointBook) -> Self {
+        State {
+            sessions: SlotMap::with_key(),
+            by_peer: HashMap::new(),
+            by_name: HashMap::new(),
+            strangers: Vec::new(),
+            patience: Budget { since: Instant::now(), spent: Duration::ZERO },
+            refused: 0,
+            doors,
+            book,
+            tables: BTreeMap::new(),
+            next_endpoint: 1,
+            cache: KeyCache::new(CACHED_LINKS),
+            idle: 0,
+            closing: false,
+        }
+    }
+
+    /// The session that a carrier wants to go on with.
+    pub(crate) fn session_named(&self, name: &[u8; 16]) -> Option<SessionKey> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn session_with(&mut self, owner: KeyHash) -> Option<SessionKey> {
+        let &key = self.by_peer.get(&owner)?;
+        let alive = self.sessions.get(key).is_some_and(|session| session.over().is_none());
+        alive.then_some(key)
+    }
+
+    pub(crate) fn insert(&mut self, session: Session) -> SessionKey {
+        let owner = session.peer.key;
+        let name = session.resumption().name;
+        let key = self.sessions.insert(session);
+        self.by_peer.insert(owner, key);
+        self.by_name.insert(name, key);
+        key
+    }
+
+    /// Takes what has come on all sessions, and goes on with strangers. Whether there was anything.
+    pub(crate) fn progress(&mut self, shared: &Shared) -> bool {
+        let left = shared.deferred.take();
+        let mut any = !left.is_empty();
+        left.into_iter().for_each(|task| task(self));
+        let State { sessions, book, tables, cache, .. } = self;
+        for (key, session) in sessions.iter_mut() {
+            let mut desk = Desk { book, tables, key, shared };
+            any |= session.progress(cache, &mut desk);
+        }
+        if !any {
+            self.idle += 1;
+            if self.idle.is_multiple_of(MEETING) {
+                any = self.settle(shared);
+            }
+        }
+        any
+    }
+
+    /// Before a sleep: what is not for every turn. Whether there is something to do after all.
+    pub(crate) fn settle(&mut self, shared: &Shared) -> bool {
+        let mut any = self.meet(shared);
+        let State { sessions, by_peer, by_name, cache, .. } = self;
+        sessions.retain(|key, session| {
+            if session.lost().is_some_and(|(_, since)| since.elapsed() > shared.patience) {
+                let (why, _) = session.lost().expect("it is").clone();
+                session.end(&format!("{why}, and there was no other way within {:?}", shared.patience));
+            }
+            if session.over().is_none() {
+                return true;
+            }
+            if by_peer.get(&session.peer.key) == Some(&key) {
+                by_peer.remove(&session.peer.key);
+            }
+            by_name.remove(&session.resumption().name);
+            // Startpoints that are still there say why it ended.
+            session.has_startpoints()
+        });
+        for (key, session) in sessions.iter_mut() {
+            session.listen(cache, shared.silence);
+            if session.lost().is_some() && session.wants_carrier() {
+                reconnect::begin(shared.weak().clone(), key);
+            }
+            let waits = session.flush();
+            any |= session.carrier().is_some_and(|carrier| carrier.arm(waits).unwrap_or(true));
+        }
+        for stranger in &mut self.strangers {
+            any |= stranger.arm();
+        }
+        any
+    }
+
+    /// Says why somebody was refused, ever more seldom: nobody fills a log by knocking.
+    fn refused(&mut self, why: Option<&Error>) {
+        self.refused += 1;
+        if let Some(why) = why.filter(|_| self.refused.is_power_of_two()) {
+            eprintln!("gambeson: {why} ({} connections were refused so far)", self.refused);
+        }
+    }
+
+    /// Lets strangers in, and those who took too long out.
+    fn meet(&mut self, shared: &Shared) -> bool {
+        let mut any = false;
+        let mut newcomers = 0;
+        while newcomers < STRANGERS_MAX
+            && let Some(carrier) = self.doors.accept()
+        {
+            newcomers += 1;
+            if shared.watch(&*carrier).is_err() {
+                continue;
+            }
+            // Who came long ago and said nothing makes room, so that nobody is kept out by those who do that.
+            if self.strangers.len() == STRANGERS_MAX {
+                let (longest, _) =
+                    self.strangers.iter().enumerate().min_by_key(|(_, other)| other.turn()).expect("full");
+                self.strangers.swap_remove(longest);
+            }
+            self.strangers.push(Stranger::new(carrier));
+        }
+        any |= newcomers == STRANGERS_MAX;
+        let mut at = 0;
+        while at < self.strangers.len() && self.patience.lasts() {
+            let began = Instant::now();
+            let mut stranger = self.strangers.swap_remove(at);
+            match stranger.proceed(shared, self) {
+                Met::Waits => {
+                    // Its place was taken by the last one, which is not passed over so.
+                    self.strangers.push(stranger);
+                    let last = self.strangers.len() - 1;
+                    self.strangers.swap(at, last);
+                    at += 1;
+                }
+                Met::Done => any = true,
+                Met::Refused(why) => self.refused(why.as_ref()),
+            }
+            self.patience.spent += began.elapsed();
+        }
+        any
+    }
+
+    pub(crate) fn answer(&mut self, to: &Origin, bytes: &[u8], flags: u8) {
+        let State { sessions, cache, .. } = self;
+        let Some(session) = sessions.get_mut(to.session) else { return };
+        if let Some((link, out)) = session.link(to.link) {
+            crate::request::answer(link, out, cache, to.request, flags, bytes);
+            session.flush();
+        }
+    }
+
+    pub(crate) fn handled(&mut self, to: &Origin) {
+        let State { sessions, cache, .. } = self;
+        let Some(session) = sessions.get_mut(to.session) else { return };
+        if let Some((link, out)) = session.link(to.link) {
+            link.handled(out, cache, to.credit);
+            session.flush();
+        }
+    }
+}
