@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use gambeson_proto::startpoint::{self, StartpointBook, Terms};
+use gambeson_proto::startpoint::{self, Refusal, StartpointBook, Terms};
 
 use crate::domain::floor;
 use crate::endpoint::{Binding, Handler, Origin, Reply, Request, Table};
 use crate::identity::Peer;
 use crate::link::Bytes;
+use crate::refusals;
 use crate::request::{Call, Responder};
 use crate::session::{Incident, Opened};
 use crate::shared::Shared;
@@ -28,6 +29,7 @@ pub(crate) fn in_handler() -> bool {
 pub(crate) struct Desk<'d> {
     pub(crate) book: &'d mut StartpointBook,
     pub(crate) tables: &'d BTreeMap<u64, Arc<Table>>,
+    pub(crate) tampered: &'d mut u64,
     pub(crate) key: SessionKey,
     pub(crate) shared: &'d Shared,
 }
@@ -38,15 +40,29 @@ fn now() -> u64 {
     now.tv_sec as u64
 }
 
+impl Desk<'_> {
+    /// What the peer is told. It was counted where it was refused.
+    fn refused(&self, refusal: Refusal, peer: &Peer) -> String {
+        refusals::say(self.book.refused(refusal), || format!("{} on {} was refused: {refusal}", peer.name, peer.host));
+        refusal.to_string()
+    }
+}
+
 impl crate::session::Desk for Desk<'_> {
-    fn admit(&mut self, links: &mut startpoint::Session, _peer: &Peer, activation: &[u8]) -> Result<Opened, String> {
+    fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String> {
         let terms = |class: &str| Terms { floor: floor(self.shared.weakest, class), partition: None };
-        let admitted = self.book.admit(links, activation, now(), terms).map_err(|refusal| refusal.to_string())?;
+        let admitted = self.book.admit(links, activation, now(), terms);
+        let admitted = admitted.map_err(|refusal| self.refused(refusal, peer))?;
         let activation = admitted.activation;
         let table = self.tables.get(&activation.endpoint).ok_or("the endpoint is closed")?;
         let binding = Arc::new(Binding { table: table.clone(), grant: admitted.grant });
         let (number, protection) = (activation.number, activation.protection);
         Ok(Opened { number, keys: admitted.keys, protection, binding })
+    }
+
+    fn tampered(&mut self, what: &str) {
+        *self.tampered += 1;
+        refusals::say(*self.tampered, || what.to_owned());
     }
 
     fn request(&mut self, incident: Incident<'_>) {
@@ -55,7 +71,7 @@ impl crate::session::Desk for Desk<'_> {
         let number = link.number();
         let mut responder = Responder { link, out, cache, request: envelope.data, flags: envelope.flags, done: false };
         if let Err(refusal) = binding.grant.permit(handler, now()) {
-            responder.refuse(&refusal.to_string());
+            responder.refuse(&self.refused(refusal, peer));
         } else {
             match binding.table.find(handler) {
                 None => responder.refuse(&format!("the endpoint has no handler {handler}")),

@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gambeson_pages::PageBox;
-use gambeson_proto::startpoint::{Caveat, EndpointKey, Limits, Startpoint as Capability, StartpointBook, Voucher};
+use gambeson_proto::startpoint::{
+    Caveat, EndpointKey, Limits, Refusal, Startpoint as Capability, StartpointBook, Voucher,
+};
 use gambeson_proto::suite::Protection;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
@@ -17,6 +19,7 @@ use crate::error::Error;
 use crate::handshake::Party;
 use crate::identity::{Identity, KeyHash, Trust};
 use crate::pool::Pool;
+use crate::refusals::Refusals;
 use crate::route::Doors;
 use crate::shared::{Deferred, Shared};
 use crate::startpoint::Startpoint;
@@ -202,6 +205,17 @@ impl Domain {
             true => Error::Identity("this domain has no Ed25519 key, and no other vouches for copies".into()),
             false => Error::Startpoint(cause.to_string()),
         })
+    }
+
+    /// What it refused so far, by reason.
+    ///
+    /// # Errors
+    /// Inside a handler that is not threaded.
+    pub fn refusals(&self) -> Result<Refusals, Error> {
+        let state = self.shared.lock()?;
+        let counts = Refusal::ALL.into_iter().map(|reason| (reason, state.book.refused(reason)));
+        let startpoints = counts.filter(|(_, count)| *count > 0).collect();
+        Ok(Refusals { connections: state.refused, tampered: state.tampered, startpoints })
     }
 
     /// Does what there is to do: takes what has come, runs handlers, sends what waits. With [`Progress::Manual`] nothing

@@ -16,7 +16,7 @@ use crate::handshake::Agreed;
 use crate::identity::Peer;
 use crate::link::{Bytes, Link, RECORD_MAX, Received, Role, Unacceptable};
 use crate::request::Waiting;
-use crate::stream::{Incoming, Outgoing};
+use crate::stream::{Incoming, Outgoing, RETAINED_MAX};
 
 /// The longest record.
 const LONGEST: usize = record::capacity(RECORD_MAX);
@@ -26,6 +26,8 @@ const ACKNOWLEDGE: u64 = 256 << 10;
 const TURN: u32 = 16;
 /// Carriers that may bring something unacceptable in a row: beyond, somebody does not let the session go on.
 const BARREN_MAX: u32 = 8;
+/// Sealed bytes that are kept for a peer that goes on asking: twice what makes senders wait.
+const UNHEARD_MAX: usize = 2 * RETAINED_MAX;
 /// Longest control message: an activation.
 const CONTROL_MAX: usize = 4096;
 
@@ -51,6 +53,8 @@ mod word {
 pub(crate) trait Desk {
     /// Admits a link, or says why not.
     fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String>;
+    /// Hears of what somebody on the way must have altered.
+    fn tampered(&mut self, what: &str);
     /// Has a request handled; what handling it costs comes back when that is over.
     fn request(&mut self, incident: Incident<'_>);
 }
@@ -255,6 +259,15 @@ impl Session {
         self.say(cache, word::CLOSED, 0, &[]);
     }
 
+    /// Answers a control message; there is no credit for those.
+    fn reply(&mut self, cache: &mut KeyCache, what: u64, data: u64, bytes: &[u8]) {
+        if self.out.retained() > UNHEARD_MAX {
+            let (name, host) = (&self.peer.name, &self.peer.host);
+            return self.end(&format!("{name} on {host} asks and asks, and takes no answer"));
+        }
+        self.say(cache, what, data, bytes);
+    }
+
     fn say(&mut self, cache: &mut KeyCache, what: u64, data: u64, bytes: &[u8]) {
         let envelope = Envelope { tag: what, data, size: bytes.len() as u64, ..Envelope::new(Kind::Control) };
         self.control.send(&mut self.out, cache, envelope, bytes);
@@ -294,7 +307,7 @@ impl Session {
                         "{what} came from {} on {}{over}: it was tampered with on the way",
                         peer.name, peer.host
                     );
-                    eprintln!("gambeson: {why}");
+                    desk.tampered(&why);
                     self.barren += 1;
                     if self.barren > BARREN_MAX {
                         self.end(&format!("{why}, again and again"));
@@ -405,7 +418,7 @@ impl Session {
                                 (word::DENIED, why.into_bytes())
                             }
                         };
-                        self.say(cache, what, data, &said);
+                        self.reply(cache, what, data, &said);
                     }
                     word::GRANTED => {
                         if side_of(data) == *side
@@ -435,7 +448,7 @@ impl Session {
                     }
                     word::ASKED => {
                         let taken = incoming.taken();
-                        self.say(cache, word::ARRIVED, taken, &[]);
+                        self.reply(cache, word::ARRIVED, taken, &[]);
                     }
                     word::RELEASED => {
                         if side_of(data) != *side
@@ -449,7 +462,7 @@ impl Session {
                                      on the way took some out",
                                     peer.name, peer.host
                                 );
-                                eprintln!("gambeson: {why}");
+                                desk.tampered(&why);
                                 self.end(&why);
                                 return Ok(true);
                             }
@@ -461,6 +474,9 @@ impl Session {
                         return Ok(true);
                     }
                     _ => return Err(Unacceptable("a control message that this version does not know")),
+                }
+                if self.over.is_some() {
+                    return Ok(true);
                 }
                 continue;
             }

@@ -13,6 +13,7 @@ use crate::endpoint::{Origin, Table};
 use crate::error::Error;
 use crate::identity::KeyHash;
 use crate::reconnect;
+use crate::refusals;
 use crate::route::Doors;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -56,8 +57,9 @@ pub(crate) struct State {
     by_name: HashMap<[u8; 16], SessionKey>,
     strangers: Vec<Stranger>,
     patience: Budget,
-    /// Strangers that were refused.
-    refused: u64,
+    /// Strangers that were refused, and what came altered on the way.
+    pub(crate) refused: u64,
+    pub(crate) tampered: u64,
     doors: Doors,
     pub(crate) book: StartpointBook,
     pub(crate) tables: BTreeMap<u64, Arc<Table>>,
@@ -77,6 +79,7 @@ impl State {
             strangers: Vec::new(),
             patience: Budget { since: Instant::now(), spent: Duration::ZERO },
             refused: 0,
+            tampered: 0,
             doors,
             book,
             tables: BTreeMap::new(),
@@ -112,9 +115,9 @@ impl State {
         let left = shared.deferred.take();
         let mut any = !left.is_empty();
         left.into_iter().for_each(|task| task(self));
-        let State { sessions, book, tables, cache, .. } = self;
+        let State { sessions, book, tables, cache, tampered, .. } = self;
         for (key, session) in sessions.iter_mut() {
-            let mut desk = Desk { book, tables, key, shared };
+            let mut desk = Desk { book, tables, tampered, key, shared };
             any |= session.progress(cache, &mut desk);
         }
         if !any {
@@ -162,8 +165,8 @@ impl State {
     /// Says why somebody was refused, ever more seldom: nobody fills a log by knocking.
     fn refused(&mut self, why: Option<&Error>) {
         self.refused += 1;
-        if let Some(why) = why.filter(|_| self.refused.is_power_of_two()) {
-            eprintln!("gambeson: {why} ({} connections were refused so far)", self.refused);
+        if let Some(why) = why {
+            refusals::say(self.refused, || why.to_string());
         }
     }
 
@@ -183,6 +186,7 @@ impl State {
                 let (longest, _) =
                     self.strangers.iter().enumerate().min_by_key(|(_, other)| other.turn()).expect("full");
                 self.strangers.swap_remove(longest);
+                self.refused(None);
             }
             self.strangers.push(Stranger::new(carrier));
         }

@@ -19,7 +19,7 @@ const SPARE: usize = 8;
 const GATHER: usize = 8;
 
 /// Bytes that are kept for a peer that does not take them.
-const RETAINED_MAX: usize = 8 << 20;
+pub(crate) const RETAINED_MAX: usize = 8 << 20;
 
 /// Length prefix of a record.
 pub(crate) const PREFIX: usize = 4;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use gambeson_proto::key_schedule::SessionKeys;
 use gambeson_proto::record::{answer, request};
 use gambeson_proto::secret::Secret32;
-use gambeson_proto::startpoint::{EndpointKey, Limits, StartpointBook, StartpointName, Terms};
+use gambeson_proto::startpoint::{EndpointKey, Limits, Refusal, StartpointBook, StartpointName, Terms};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::epoll::EventFlags;
@@ -121,6 +121,8 @@ impl Desk for Endpoint {
         let binding = Arc::new(Binding { table: self.table.clone(), grant: admitted.grant });
         Ok(Opened { number, keys: admitted.keys, protection, binding })
     }
+
+    fn tampered(&mut self, _: &str) {}
 
     fn request(&mut self, incident: Incident<'_>) {
         let Incident { envelope, bytes, credit, link, out, cache, .. } = incident;
@@ -369,4 +371,71 @@ fn a_request_hidden_behind_a_link_that_is_gone_is_missed() {
         let noticed = if hidden { server.over() } else { server.lost().map(|(why, _)| why.as_str()) };
         assert!(noticed.is_some_and(|why| why.contains("took some out") || why.contains("out of turn")), "{noticed:?}");
     }
+}
+
+#[test]
+fn who_asks_how_far_we_have_come_and_does_not_listen_is_soon_done_with() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let ([one, other], _wires) = connect(&mut random);
+    let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
+    let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let mut nobody = Endpoint::new();
+    let mut most = 0;
+    while server.over().is_none() {
+        assert!(most < 2 * UNHEARD_MAX, "{most} bytes are kept");
+        for _ in 0..100 {
+            client.say(&mut caches[0], word::ASKED, 0, &[]);
+        }
+        // It has all that it sealed taken from it, but takes nothing.
+        while client.flush() {}
+        client.out.arrived(client.out.written());
+        server.progress(&mut caches[1], &mut nobody);
+        most = most.max(server.out.retained());
+    }
+    assert!(server.over().is_some_and(|why| why.contains("takes no answer")));
+}
+
+#[test]
+fn an_activation_is_good_once_and_in_its_own_session() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let mut endpoint = Endpoint::new();
+    endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
+    let capability = endpoint.book.mint(1, [4; 16], Vec::new(), []).expect("a startpoint");
+    let pair = |random: &mut Xoshiro256PlusPlus, exporter: u8| {
+        let ([one, other], _) = connect(random);
+        [(Side::Client, one), (Side::Server, other)].map(|(side, carrier)| {
+            let mut agreed = agreed(side);
+            agreed.keys.exporter = Secret32::from_bytes([exporter; 32]);
+            Session::new(agreed, carrier, &[], &[])
+        })
+    };
+    let mut go = |client: &mut Session, server: &mut Session, caches: &mut [KeyCache; 2]| {
+        for _ in 0..100 {
+            client.progress(&mut caches[0], &mut Endpoint::new());
+            server.progress(&mut caches[1], &mut endpoint);
+        }
+        endpoint.book.refused(Refusal::Unproven)
+    };
+    let [mut client, mut server] = pair(&mut random, 7);
+    let opening = capability.activate(client.links(), [5; 16], Protection::Privacy, None).expect("ours to use");
+    let (number, activation) = (opening.activation.number, opening.activation.encode());
+    client.open_link(&mut caches[0], opening);
+    assert_eq!(go(&mut client, &mut server, &mut caches), 0);
+    assert!(server.link(number).is_some());
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let [mut thief, mut other] = pair(&mut random, 8);
+    thief.say(&mut caches[0], word::ACTIVATE, number, &activation);
+    assert_eq!(go(&mut thief, &mut other, &mut caches), 1, "another session: it proves nothing there");
+    assert!(other.link(number).is_none());
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    client.say(&mut caches[0], word::ACTIVATE, number, &activation);
+    go(&mut client, &mut server, &mut caches);
+    assert!(
+        server.lost().is_some_and(|(why, _)| why.contains("not the next")),
+        "the same session: {:?}",
+        server.lost()
+    );
+    assert_eq!(server.theirs.len(), 1);
 }
