@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use gambeson_proto::record::request;
 use gambeson_proto::startpoint::{self, Refusal, StartpointBook, Terms};
 
 use crate::domain::floor;
@@ -76,6 +77,9 @@ impl crate::session::Desk for Desk<'_> {
             match binding.table.find(handler) {
                 None => responder.refuse(&format!("the endpoint has no handler {handler}")),
                 Some(Handler::Inline(handle)) => {
+                    if envelope.flags & request::STREAM != 0 {
+                        responder.link.answers().begin(envelope.data);
+                    }
                     let mut call = Call { handler, payload: bytes.get(), peer, responder };
                     IN_HANDLER.set(true);
                     let outcome = catch_unwind(AssertUnwindSafe(|| handle(&mut call)));
@@ -97,6 +101,9 @@ impl crate::session::Desk for Desk<'_> {
                         flags: envelope.flags,
                         done: false,
                     };
+                    if envelope.flags & (request::ANSWER | request::STREAM) != 0 {
+                        responder.link.answers().begin(envelope.data);
+                    }
                     let request = Request { handler, payload, peer: peer.clone(), reply };
                     let handle = handle.clone();
                     self.shared.pool().run(Box::new(move || handle(request)));

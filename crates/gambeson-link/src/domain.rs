@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,7 @@ impl Domain {
         let shared = Arc::new_cyclic(|me| Shared {
             state: Some(Mutex::new(state)),
             here: PageBox::new(1),
+            moved: Condvar::new(),
             deferred: Deferred::default(),
             party,
             listening,

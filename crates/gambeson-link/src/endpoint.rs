@@ -135,9 +135,26 @@ impl Request {
         reply.send(bytes, answer::LAST);
     }
 
-    /// Sends one of a stream of answers.
-    pub fn item(&mut self, bytes: &[u8]) {
+    /// Sends one of a stream of answers, and waits until its reader has room for it.
+    ///
+    /// # Errors
+    /// When nobody waits for the answers any more: the request was cancelled, or the link is over. When it was none for a
+    /// stream.
+    pub fn item(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if self.reply.flags & request::STREAM == 0 {
+            return Err(Error::Handler("the request is for one answer and not for a stream of them".into()));
+        }
         self.reply.send(bytes, 0);
+        match self.reply.shared.upgrade() {
+            Some(shared) => shared.until_room(self.reply.to),
+            None => Err(Error::Lost("the domain has closed".into())),
+        }
+    }
+
+    /// Whether nobody waits for an answer any more: the request was cancelled, it was one-way, or the link is over.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.reply.shared.upgrade().is_none_or(|shared| !shared.is_open(self.reply.to))
     }
 
     /// Says no, and why.

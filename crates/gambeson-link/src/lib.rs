@@ -7,6 +7,7 @@
 //! | [`carrier`] | what moves bytes between two domains: TCP or shared memory |
 #![deny(unsafe_code)]
 
+mod answers;
 pub mod carrier;
 mod desk;
 pub mod domain;

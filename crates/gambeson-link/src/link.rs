@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{PairRoots, Root};
-use gambeson_proto::record::{Envelope, Header, Kind, Payload, Plan};
+use gambeson_proto::record::{Envelope, Header, Kind, Payload, Plan, credit};
 use gambeson_proto::session::{EpochLimits, ReceiveSession, SendSession};
 use gambeson_proto::suite::{Protection, Suite};
 
+use crate::answers::Answers;
 use crate::endpoint::Binding;
 use crate::request::Waiting;
 use crate::stream::Outgoing;
@@ -35,6 +36,8 @@ pub(crate) struct Link {
     /// Messages, or what is left of them, that found no credit.
     queue: VecDeque<Queued>,
     assembling: Option<Box<Assembling>>,
+    /// What an endpoint's end owes, if there is anything.
+    answers: Option<Box<Answers>>,
     pub(crate) role: Role,
 }
 
@@ -103,6 +106,7 @@ impl Link {
             owed: 0,
             queue: VecDeque::new(),
             assembling: None,
+            answers: None,
             role,
         }
     }
@@ -200,6 +204,30 @@ impl Link {
             self.owed = 0;
             self.seal(out, cache, envelope, &[]);
         }
+    }
+
+    /// What this end still owes.
+    pub(crate) fn answers(&mut self) -> &mut Answers {
+        self.answers.get_or_insert_default()
+    }
+
+    /// Whether somebody still waits for a request's answers.
+    pub(crate) fn is_open(&self, request: u64) -> bool {
+        self.answers.as_ref().is_some_and(|answers| answers.is_open(request))
+    }
+
+    /// Answers that waited for their stream's reader go on.
+    pub(crate) fn go_on(&mut self, out: &mut Outgoing, cache: &mut KeyCache, request: u64) {
+        while let Some((bytes, flags)) = self.answers().next(request) {
+            crate::request::answer(self, out, cache, request, flags, &bytes);
+        }
+    }
+
+    /// So much of a stream of answers was read here: there is room for more.
+    pub(crate) fn read(&mut self, out: &mut Outgoing, cache: &mut KeyCache, request: u64, size: usize) {
+        let envelope =
+            Envelope { tag: credit::STREAM, data: request, size: size as u64, ..Envelope::new(Kind::Credit) };
+        self.seal(out, cache, envelope, &[]);
     }
 
     /// Nobody waits for the answers to a request any more.

@@ -7,6 +7,7 @@ use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::record::{Envelope, Kind, answer, request};
 use subtle::ConstantTimeEq;
 
+use crate::answers::{STREAM_WINDOW, cost};
 use crate::error::Error;
 use crate::identity::Peer;
 use crate::link::Link;
@@ -31,6 +32,9 @@ struct Place {
     taken: bool,
     answers: VecDeque<Result<Vec<u8>, String>>,
     last: bool,
+    /// Of its stream's window, what is here and not read, and what was read and not told.
+    unread: usize,
+    read: usize,
     waker: Option<Waker>,
     /// Memory of answers that were read.
     spare: Vec<Vec<u8>>,
@@ -81,6 +85,7 @@ impl Waiting {
         });
         let place = &mut self.places[at as usize];
         (place.taken, place.last) = (true, false);
+        (place.unread, place.read) = (0, 0);
         u64::from(place.turn) << 32 | u64::from(at)
     }
 
@@ -89,9 +94,14 @@ impl Waiting {
         (place.taken && u64::from(place.turn) == number >> 32).then_some(place)
     }
 
-    /// Takes an answer in, for whoever waits for it.
-    pub(crate) fn answered(&mut self, envelope: &Envelope, bytes: &[u8]) {
-        let Some(place) = self.place(envelope.data) else { return };
+    /// Takes an answer in, for whoever waits for it. False: there is no room for it, and its sender knew.
+    pub(crate) fn answered(&mut self, envelope: &Envelope, bytes: &[u8]) -> bool {
+        let Some(place) = self.place(envelope.data) else { return true };
+        let cost = cost(bytes.len(), envelope.flags);
+        if cost > 0 && place.unread >= STREAM_WINDOW {
+            return false;
+        }
+        place.unread += cost;
         place.last |= envelope.flags & answer::LAST != 0;
         if envelope.flags & answer::REFUSED != 0 {
             place.answers.push_back(Err(String::from_utf8_lossy(bytes).into_owned()));
@@ -103,6 +113,13 @@ impl Waiting {
         if let Some(waker) = place.waker.take() {
             waker.wake();
         }
+        true
+    }
+
+    /// What was read of a stream since its sender was last told, once it is worth a record.
+    pub(crate) fn read(&mut self, number: u64) -> Option<usize> {
+        let place = self.place(number).filter(|place| place.read >= STREAM_WINDOW / 2 && !place.last)?;
+        Some(std::mem::take(&mut place.read))
     }
 
     /// What has come of an answer; `waker` hears of more when nothing has.
@@ -110,7 +127,12 @@ impl Waiting {
         let over = self.over.clone();
         let Some(place) = self.place(number) else { return Answer::End };
         match place.answers.pop_front() {
-            Some(Ok(bytes)) => Answer::Some(bytes),
+            Some(Ok(bytes)) => {
+                let cost = cost(bytes.len(), 0).min(place.unread);
+                place.unread -= cost;
+                place.read += cost;
+                Answer::Some(bytes)
+            }
             Some(Err(why)) => Answer::Refused(Error::Handler(why)),
             None if place.last => Answer::End,
             None => match over {
@@ -236,7 +258,9 @@ impl Responder<'_> {
             return;
         }
         self.done = flags & answer::LAST != 0;
-        answer(self.link, self.out, self.cache, self.request, flags, bytes);
+        if self.flags & request::STREAM == 0 || self.link.answers().admit(self.request, bytes, flags) {
+            answer(self.link, self.out, self.cache, self.request, flags, bytes);
+        }
     }
 }
 

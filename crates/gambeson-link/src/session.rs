@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{End, LinkKeys, LinkTerms, PairRoots, Resumption, Side, link_roots};
-use gambeson_proto::record::{self, Envelope, Header, Kind};
+use gambeson_proto::record::{self, Envelope, Header, Kind, credit};
 use gambeson_proto::startpoint::{self, Address, Opening};
 use gambeson_proto::suite::{Protection, Suite};
 
@@ -495,21 +495,29 @@ impl Session {
                 continue;
             };
             match (envelope.kind, &mut link.role) {
-                (Kind::Credit, _) => {
+                (Kind::Credit, Role::End(_)) if envelope.tag == credit::STREAM => {
+                    if !link.answers().credited(envelope.data, envelope.size) {
+                        return Err(Unacceptable("more credit than there is"));
+                    }
+                    link.go_on(out, cache, envelope.data);
+                }
+                (Kind::Credit, _) if envelope.tag == credit::LINK => {
                     if !link.credited(envelope.size) {
                         return Err(Unacceptable("more credit than there is"));
                     }
                     link.pump(out, cache);
                 }
                 (Kind::Answer, Role::Start(waiting)) => {
-                    waiting.answered(&envelope, bytes.get());
+                    if !waiting.answered(&envelope, bytes.get()) {
+                        return Err(Unacceptable("more of a stream than it has credit for"));
+                    }
                     link.handled(out, cache, credit);
                 }
                 (Kind::Request, Role::End(binding)) => {
                     let binding = binding.clone();
                     desk.request(Incident { binding, envelope, bytes, credit, peer, link, out, cache });
                 }
-                (Kind::Cancel, Role::End(_)) => {}
+                (Kind::Cancel, Role::End(_)) => link.answers().cancel(envelope.data),
                 _ => return Err(Unacceptable("a message that goes the wrong way on its link")),
             }
         }

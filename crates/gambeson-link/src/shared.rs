@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use gambeson_pages::PageBox;
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) state: Option<Mutex<State>>,
     /// On a page that a fork wipes.
     pub(crate) here: PageBox<u8>,
+    /// For those who wait while the domain's thread moves bytes.
+    pub(crate) moved: Condvar,
     pub(crate) deferred: Deferred,
     pub(crate) party: Arc<Party>,
     pub(crate) listening: Vec<SocketAddr>,
@@ -81,6 +83,14 @@ impl Shared {
             self.ring();
         } else if let Some(mut state) = self.guard() {
             what(&mut state);
+            self.stirred(&state);
+        }
+    }
+
+    /// Something moved: those who sleep until something does look again.
+    pub(crate) fn stirred(&self, state: &State) {
+        if state.sleepers > 0 {
+            self.moved.notify_all();
         }
     }
 
@@ -218,9 +228,15 @@ impl Shared {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(None);
             }
-            if !state.settle(self) {
+            let nap = left.unwrap_or(Duration::MAX).min(self.nap());
+            if self.progress == Progress::Auto {
+                // Only one of two who slept on the carriers would be woken.
+                state.sleepers += 1;
+                let slept = self.moved.wait_timeout(state, nap);
+                slept.unwrap_or_else(PoisonError::into_inner).0.sleepers -= 1;
+            } else if !state.settle(self) {
                 drop(state);
-                self.sleep(left.unwrap_or(Duration::MAX).min(self.nap()));
+                self.sleep(nap);
             }
         }
     }
@@ -264,6 +280,20 @@ impl Shared {
 
     pub(crate) fn weak(&self) -> &Weak<Shared> {
         &self.me
+    }
+
+    /// Waits until the answers of a stream that were sent so far have gone.
+    pub(crate) fn until_room(&self, to: Origin) -> Result<(), Error> {
+        // A handler that is not threaded cannot wait; what it sends is kept.
+        if in_handler() {
+            return Ok(());
+        }
+        self.wait_until(None, |state| state.room(&to))?.unwrap_or(Ok(()))
+    }
+
+    /// Whether somebody waits for an answer. A handler that runs while the domain is locked cannot know.
+    pub(crate) fn is_open(&self, to: Origin) -> bool {
+        in_handler() || self.guard().is_some_and(|mut state| state.room(&to).is_none_or(|room| room.is_ok()))
     }
 
     /// A handler that put a request aside answers it.

@@ -182,8 +182,17 @@ impl Startpoint {
     }
 
     fn poll(&self, state: &mut State, number: u64, waker: Option<&Waker>) -> Answer {
-        let found = self.with(state, |waiting| waiting.poll(number, waker));
-        found.unwrap_or_else(|| Answer::Refused(gone("it has ended")))
+        let State { sessions, cache, .. } = state;
+        let ended = || Answer::Refused(gone("it has ended"));
+        let Some(session) = sessions.get_mut(self.session) else { return ended() };
+        let alive = session.over().is_none();
+        let Some((link, out)) = session.link(self.number) else { return ended() };
+        let answer = waiting(link).poll(number, waker);
+        if let Some(read) = waiting(link).read(number).filter(|_| alive) {
+            link.read(out, cache, number, read);
+            session.flush();
+        }
+        answer
     }
 
     /// Waits for the next answer to a request; `then` has it while the domain is locked.

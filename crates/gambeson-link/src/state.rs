@@ -68,6 +68,8 @@ pub(crate) struct State {
     /// Turns in which there was nothing to do.
     idle: u32,
     pub(crate) closing: bool,
+    /// Who waits for something to move.
+    pub(crate) sleepers: u32,
 }
 
 impl State {
@@ -87,6 +89,7 @@ impl State {
             cache: KeyCache::new(CACHED_LINKS),
             idle: 0,
             closing: false,
+            sleepers: 0,
         }
     }
 
@@ -120,7 +123,9 @@ impl State {
             let mut desk = Desk { book, tables, tampered, key, shared };
             any |= session.progress(cache, &mut desk);
         }
-        if !any {
+        if any {
+            shared.stirred(self);
+        } else {
             self.idle += 1;
             if self.idle.is_multiple_of(MEETING) {
                 any = self.settle(shared);
@@ -215,9 +220,24 @@ impl State {
         let State { sessions, cache, .. } = self;
         let Some(session) = sessions.get_mut(to.session) else { return };
         if let Some((link, out)) = session.link(to.link) {
-            crate::request::answer(link, out, cache, to.request, flags, bytes);
+            if link.answers().admit(to.request, bytes, flags) {
+                crate::request::answer(link, out, cache, to.request, flags, bytes);
+            }
             session.flush();
         }
+    }
+
+    /// Whether all answers to a request that were sent so far have gone; `None`: not yet.
+    pub(crate) fn room(&mut self, to: &Origin) -> Option<Result<(), Error>> {
+        let cancelled = || Error::Lost("nobody waits for the answers to this request any more".into());
+        let Some(session) = self.sessions.get_mut(to.session) else { return Some(Err(cancelled())) };
+        if let Some(why) = session.over() {
+            return Some(Err(Error::Lost(why.to_owned())));
+        }
+        let Some((link, _)) = session.link(to.link).filter(|(link, _)| link.is_open(to.request)) else {
+            return Some(Err(cancelled()));
+        };
+        (!link.answers().waits(to.request)).then_some(Ok(()))
     }
 
     pub(crate) fn handled(&mut self, to: &Origin) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gambeson_link::{
     Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Protection, Request,
@@ -60,7 +60,7 @@ fn handlers(count: &Arc<AtomicU64>) -> Handlers {
         })
         .threaded(STREAM, |mut request| {
             for at in 0..request.payload[0] {
-                request.item(&[at]);
+                request.item(&[at]).expect("somebody reads");
             }
         })
         .threaded(SLOW, |request| {
@@ -357,6 +357,51 @@ fn the_program_itself_moves_bytes_if_it_wants_to() {
     }
     stop.send(()).expect("the server is there");
     serving.join().expect("the server ends");
+}
+
+#[test]
+fn a_stream_waits_for_its_reader_and_others_on_the_link_do_not() {
+    const ENDLESS: u32 = 0;
+    const ECHO: u32 = 1;
+    const ITEM: usize = 10_000;
+    over_both(|config| {
+        let server = Domain::open(config).expect("a domain");
+        let (sent, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (count, over) = (sent.clone(), ended.clone());
+        let handlers = Handlers::new()
+            .threaded(ENDLESS, move |mut request| {
+                let mut item = vec![0; ITEM];
+                while request.item(&item).is_ok() {
+                    item[..8].copy_from_slice(&(count.fetch_add(1, Ordering::Relaxed) + 1).to_le_bytes());
+                }
+                assert!(request.is_cancelled());
+                over.fetch_add(1, Ordering::Relaxed);
+            })
+            .inline(ECHO, |call| call.answer(call.payload));
+        let endpoint = server.endpoint(Attributes::default(), handlers).expect("an endpoint");
+        let client = Domain::open(self::config(of_job())).expect("a domain");
+        let startpoint = client.startpoint(&endpoint.startpoint([]).expect("a startpoint"), PATIENCE).expect("bound");
+        let mut streams: Vec<_> = (0..3).map(|_| startpoint.stream(ENDLESS, b"").expect("a stream")).collect();
+        // What nobody reads comes to a halt; the link does not.
+        let mut before = u64::MAX;
+        while sent.load(Ordering::Relaxed) != before || before == 0 {
+            before = sent.load(Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(startpoint.call(ECHO, b"goes on", PATIENCE).expect("an answer"), b"goes on");
+        }
+        assert!(before <= 3 * (1 + (256 << 10) / ITEM as u64), "{before} items for nobody");
+        // Whoever reads gets on, as far as he likes.
+        let mut first = streams.remove(0);
+        for _ in 0..500 {
+            assert_eq!(first.next(PATIENCE).expect("an item").expect("it is endless").len(), ITEM);
+        }
+        drop((first, streams));
+        let deadline = Instant::now() + PATIENCE;
+        while ended.load(Ordering::Relaxed) < 3 {
+            assert!(Instant::now() < deadline, "handlers of cancelled requests go on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub enum Kind {
     Data = 4,
     /// A message was delivered: id = the sender's id.
     Delivered = 5,
-    /// size bytes of room for unexpected messages are free again.
+    /// size bytes of room for unexpected messages are free again; of a link, of what tag says.
     Credit = 6,
     /// Asks the peer for its position.
     Query = 7,
@@ -104,6 +104,14 @@ pub mod request {
     pub const STREAM: u8 = 2;
     /// Every flag that there is.
     pub const ALL: u8 = 3;
+}
+
+/// Tags of a link's [`Kind::Credit`].
+pub mod credit {
+    /// The link's own window.
+    pub const LINK: u64 = 0;
+    /// That of the stream which answers request data.
+    pub const STREAM: u64 = 1;
 }
 
 /// Flags of a [`Kind::Answer`].
