@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use gambeson_pages::PageBox;
 use gambeson_proto::startpoint::{
-    Caveat, EndpointKey, Limits, Refusal, Startpoint as Capability, StartpointBook, Voucher,
+    AddressKind as Transport, Caveat, EndpointKey, Limits, Refusal, Startpoint as Capability, StartpointBook, Voucher,
 };
 use gambeson_proto::suite::Protection;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -179,12 +179,31 @@ impl Domain {
     /// When its owner is not to be reached within `patience`, is another than the startpoint says, or does not accept
     /// this domain. That the endpoint refuses the startpoint shows with the first request.
     pub fn startpoint(&self, capability: &Capability, patience: Duration) -> Result<Startpoint, Error> {
+        self.bind(capability, None, patience)
+    }
+
+    /// As [`Domain::startpoint`], over this transport, whatever the rule says. Links to one owner share a session if they
+    /// wish for the same.
+    ///
+    /// # Errors
+    /// As there, and when the owner is not to be reached over this transport. If that is lost later, the link goes over
+    /// what there is, and back when it can.
+    pub fn startpoint_over(
+        &self,
+        transport: Transport,
+        capability: &Capability,
+        patience: Duration,
+    ) -> Result<Startpoint, Error> {
+        self.bind(capability, Some(transport), patience)
+    }
+
+    fn bind(&self, capability: &Capability, wish: Option<Transport>, patience: Duration) -> Result<Startpoint, Error> {
         let deadline = Instant::now() + patience;
         let owner = KeyHash(*capability.owner());
-        let known = self.shared.lock()?.session_with(owner);
+        let known = self.shared.lock()?.session_with(owner, wish);
         let session = match known {
             Some(session) => session,
-            None => self.shared.connect(owner, capability.addresses(), deadline)?,
+            None => self.shared.connect(owner, (capability.addresses(), wish), deadline)?,
         };
         Startpoint::open(&self.shared, session, capability)
     }

@@ -32,7 +32,7 @@ mod stream;
 pub use domain::{Config, Domain, Endpoint, Progress};
 pub use endpoint::{Attributes, Handlers, Request};
 pub use error::Error;
-pub use gambeson_proto::startpoint::{Caveat, Refusal, Startpoint as Capability};
+pub use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Refusal, Startpoint as Capability};
 pub use gambeson_proto::suite::Protection;
 pub use identity::{Identity, KeyHash, Peer, Trust};
 pub use refusals::Refusals;

@@ -1,25 +1,25 @@
-//! Getting another carrier for a session that lost its own: the side that connected does that, on a thread that lives
-//! as long as the search.
+//! Getting another carrier for a session that lost its own or is to leave it: the side that connected does that, on a
+//! thread that lives as long as the search.
 
 use std::io::IoSlice;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use gambeson_proto::key_schedule::Resumption;
-use gambeson_proto::startpoint::Address;
-
 use crate::carrier::Carrier;
 use crate::domain::random;
 use crate::error::Error;
 use crate::resumption;
-use crate::route::reach;
-use crate::shared::{Shared, wait_for};
+use crate::route::{self, Unreachable};
+use crate::session::Search;
+use crate::shared::{Found, Shared, wait_for};
 use crate::state::SessionKey;
 
 /// Between two attempts, at first and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
+/// While the other end is asked to let the present carrier go.
+const ASKING: Duration = Duration::from_millis(1);
 /// A domain listens until it closes: a host that says for so long that nobody does has lost the process.
 const DEAD: Duration = Duration::from_secs(2);
 
@@ -34,43 +34,52 @@ pub(crate) fn begin(shared: Weak<Shared>, key: SessionKey) {
 fn search(shared: &Weak<Shared>, key: SessionKey) {
     let mut pause = PAUSES[0];
     let mut refused: Option<Instant> = None;
+    let mut asked = Instant::now();
     loop {
-        let sought = shared.upgrade().and_then(|shared| shared.sought(key));
-        let Some((addresses, resumption, received)) = sought else { return };
-        match attempt(&addresses, &resumption, received) {
-            Ok((carrier, arrived, rest)) => {
-                if let Some(shared) = shared.upgrade() {
-                    shared.found(key, carrier, arrived, &rest);
-                }
-                return;
-            }
-            Err(nobody) => {
-                refused = nobody.then(|| refused.unwrap_or_else(Instant::now));
-                if refused.is_some_and(|since| since.elapsed() > DEAD) {
-                    if let Some(shared) = shared.upgrade() {
-                        shared.gone(key);
-                    }
-                    return;
-                }
-            }
+        let sought = shared.upgrade().and_then(|shared| shared.search(key));
+        let Some(search) = sought else { return };
+        if !search.ready && asked.elapsed() < ATTEMPT {
+            std::thread::sleep(ASKING);
+            continue;
         }
+        let failure = match attempt(shared, key, &search) {
+            Ok(()) => return,
+            Err(failure) => failure,
+        };
+        let Some(shared) = shared.upgrade() else { return };
+        if !shared.stay(key, &failure.why.to_string()) {
+            return;
+        }
+        refused = failure.nobody.then(|| refused.unwrap_or_else(Instant::now));
+        if refused.is_some_and(|since| since.elapsed() > DEAD) {
+            return shared.gone(key);
+        }
+        drop(shared);
         std::thread::sleep(pause);
         pause = (2 * pause).min(PAUSES[1]);
+        asked = Instant::now();
     }
 }
 
-type Found = (Box<dyn Carrier>, u64, Vec<u8>);
-
-/// One attempt; if it fails, whether all hosts say that nobody listens there.
-fn attempt(addresses: &[Address], resumption: &Resumption, received: u64) -> Result<Found, bool> {
-    let carrier = reach(addresses, Instant::now() + ATTEMPT).map_err(|unreachable| unreachable.nobody)?;
-    resume(carrier, resumption, received).map_err(|_| false)
+/// One attempt.
+fn attempt(shared: &Weak<Shared>, key: SessionKey, search: &Search) -> Result<(), Unreachable> {
+    if !search.ready {
+        let why = format!("the other end has not made ready to leave its carrier within {ATTEMPT:?}");
+        return Err(Unreachable { why: Error::TimedOut(why), nobody: false });
+    }
+    route::first(&search.ways, Instant::now() + ATTEMPT, |carrier, deadline| {
+        let gone = || Error::Lost("the domain is closed".into());
+        shared.upgrade().ok_or_else(gone)?.hold(key);
+        let found = ask(carrier, search, deadline)?;
+        let went_on = shared.upgrade().ok_or_else(gone)?.found(key, found);
+        went_on.then_some(()).ok_or_else(|| Error::Lost("the connection was lost at once".into()))
+    })
 }
 
-fn resume(mut carrier: Box<dyn Carrier>, resumption: &Resumption, received: u64) -> Result<Found, Error> {
-    let deadline = Instant::now() + ATTEMPT;
+/// Offers to go on, and hears how far the other end is.
+fn ask(mut carrier: Box<dyn Carrier>, search: &Search, deadline: Instant) -> Result<Found, Error> {
     let client = random()?;
-    send(&mut *carrier, &resumption::offer(resumption, &client), deadline)?;
+    send(&mut *carrier, &resumption::offer(&search.resumption, &client), deadline)?;
     let mut came = Vec::new();
     let answer = loop {
         if let Some(answer) = came.first_chunk() {
@@ -83,9 +92,9 @@ fn resume(mut carrier: Box<dyn Carrier>, resumption: &Resumption, received: u64)
         }
     };
     let unproved = || Error::Refused("the other end is not in the session".into());
-    let (server, arrived) = resumption::read_answer(resumption, &client, &answer).ok_or_else(unproved)?;
-    send(&mut *carrier, &resumption::consent(resumption, &client, &server, received), deadline)?;
-    Ok((carrier, arrived, came[resumption::ANSWER..].to_vec()))
+    let (server, arrived) = resumption::read_answer(&search.resumption, &client, &answer).ok_or_else(unproved)?;
+    let rest = came[resumption::ANSWER..].to_vec();
+    Ok(Found { carrier, client, server, arrived, rest })
 }
 
 fn send(carrier: &mut dyn Carrier, mut bytes: &[u8], deadline: Instant) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use gambeson_proto::startpoint::{Address, AddressKind};
@@ -66,46 +67,126 @@ fn name(owner: KeyHash) -> String {
 }
 
 /// What tells this host, since it was started, from all others.
-fn this_host() -> Option<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned())
+fn this_host() -> Option<&'static str> {
+    static HOST: OnceLock<Option<String>> = OnceLock::new();
+    let read = || Some(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned());
+    HOST.get_or_init(read).as_deref()
+}
+
+/// The addresses that may lead somewhere from here, in the order in which they are tried: first what is wished for, then
+/// the shortest way.
+pub(crate) fn ways(addresses: &[Address], wish: Option<AddressKind>) -> Vec<Address> {
+    let leads = |address: &&Address| match address.kind {
+        AddressKind::Shm => address.text.split_once('/').is_some_and(|(there, _)| this_host() == Some(there)),
+        AddressKind::Tcp => true,
+    };
+    let mut ways: Vec<Address> = addresses.iter().filter(leads).cloned().collect();
+    ways.sort_by_key(|address| (Some(address.kind) != wish, address.kind != AddressKind::Shm));
+    ways
+}
+
+/// As [`ways`], of which the first must be what is wished for.
+///
+/// # Errors
+/// When nothing of that kind leads anywhere from here.
+pub(crate) fn wished(addresses: &[Address], wish: Option<AddressKind>) -> Result<Vec<Address>, Error> {
+    let ways = ways(addresses, wish);
+    match wish {
+        Some(wish) if ways.first().is_none_or(|first| first.kind != wish) => {
+            let what =
+                format!("the startpoint's owner is not to be reached over {wish} from here; it listens elsewhere");
+            Err(Error::Lost(what))
+        }
+        _ => Ok(ways),
+    }
+}
+
+/// Those of them that come before the transport that there is.
+pub(crate) fn better(addresses: &[Address], wish: Option<AddressKind>, present: AddressKind) -> Vec<Address> {
+    let mut ways = ways(addresses, wish);
+    ways.truncate(ways.iter().take_while(|address| address.kind != present).count());
+    ways
 }
 
 /// Why no address leads anywhere.
 pub(crate) struct Unreachable {
-    /// The last one's reason.
-    pub(crate) why: String,
+    /// The one's reason that says most.
+    pub(crate) why: Error,
     /// Whether all of them say that nobody listens there.
     pub(crate) nobody: bool,
 }
 
-/// The first of these addresses that answers, the shortest way first.
-pub(crate) fn reach(addresses: &[Address], deadline: Instant) -> Result<Box<dyn Carrier>, Unreachable> {
-    let mut unreachable =
-        Unreachable { why: "its owner listens nowhere that is to be reached from here".to_owned(), nobody: true };
-    let host = this_host();
-    let local = |address: &&Address| address.kind == AddressKind::Shm;
-    for address in addresses.iter().filter(local).chain(addresses.iter().filter(|address| !local(address))) {
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let reached: io::Result<Box<dyn Carrier>> = match (address.kind, address.text.split_once('/')) {
-            (AddressKind::Shm, Some((there, name))) if host.as_deref() == Some(there) => {
-                // Another user's folder, or a container's: there is a way by TCP.
-                shm::Folder::of_user().and_then(|folder| Ok(Box::new(folder.connect(name, left)?) as _))
-            }
-            (AddressKind::Tcp, _) => match address.text.parse() {
-                Ok(address) => tcp::Tcp::connect(address, left).map(|carrier| Box::new(carrier) as _),
-                Err(_) => continue,
-            },
-            _ => continue,
-        };
-        match reached {
-            Ok(carrier) => return Ok(carrier),
-            Err(cause) => {
-                unreachable.nobody &=
-                    matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
-                unreachable.why = cause.to_string();
-            }
+/// A carrier to one address.
+fn reach(way: &Address, deadline: Instant) -> Result<Box<dyn Carrier>, Unreachable> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let senseless = || io::Error::new(io::ErrorKind::InvalidInput, format!("{:?} is no address", way.text));
+    let reached: io::Result<Box<dyn Carrier>> = match way.kind {
+        // Another user's folder, or a container's: there is a way by TCP.
+        AddressKind::Shm => way.text.split_once('/').ok_or_else(senseless).and_then(|(_, name)| {
+            let folder = shm::Folder::of_user()?;
+            Ok(Box::new(folder.connect(name, left)?) as _)
+        }),
+        AddressKind::Tcp => way.text.parse().map_err(|_| senseless()).and_then(|address| {
+            let carrier = tcp::Tcp::connect(address, left)?;
+            Ok(Box::new(carrier) as _)
+        }),
+    };
+    reached.map_err(|cause| Unreachable {
+        why: Error::Lost(cause.to_string()),
+        nobody: matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
+    })
+}
+
+/// Goes through these addresses until `then` is through with one: somebody may listen there who is no Gambeson domain, or
+/// another. None takes more than half of the time that is left, but the last.
+pub(crate) fn first<T>(
+    ways: &[Address],
+    deadline: Instant,
+    mut then: impl FnMut(Box<dyn Carrier>, Instant) -> Result<T, Error>,
+) -> Result<T, Unreachable> {
+    let nowhere = Error::Lost("its owner listens nowhere that is to be reached from here".to_owned());
+    let mut failure = Unreachable { why: nowhere, nobody: true };
+    for (at, way) in ways.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let turn = if at + 1 == ways.len() { deadline } else { Instant::now() + left / 2 };
+        let answered = |why| Unreachable { why, nobody: false };
+        match reach(way, turn).and_then(|carrier| then(carrier, turn).map_err(answered)) {
+            Ok(found) => return Ok(found),
+            // What somebody said who was there says more than that nobody was elsewhere.
+            Err(Unreachable { why, nobody: true }) if failure.nobody => failure.why = why,
+            Err(Unreachable { nobody: true, .. }) => {}
+            Err(other) => failure = other,
         }
     }
-    Err(unreachable)
+    Err(failure)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Shared memory of this host, and TCP.
+    pub(crate) fn both_ways() -> Vec<Address> {
+        let host = this_host().expect("the kernel tells");
+        let local = Address { kind: AddressKind::Shm, text: format!("{host}/there") };
+        vec![Address { kind: AddressKind::Tcp, text: "127.0.0.1:1".into() }, local]
+    }
+
+    fn kinds(ways: &[Address]) -> Vec<AddressKind> {
+        ways.iter().map(|way| way.kind).collect()
+    }
+
+    #[test]
+    fn the_shortest_way_comes_first_but_for_a_wish() {
+        let addresses = both_ways();
+        let [tcp, shm] = [AddressKind::Tcp, AddressKind::Shm];
+        assert_eq!(kinds(&ways(&addresses, None)), [shm, tcp]);
+        assert_eq!(kinds(&ways(&addresses, Some(tcp))), [tcp, shm]);
+        assert_eq!(kinds(&better(&addresses, None, tcp)), [shm]);
+        assert_eq!(kinds(&better(&addresses, Some(tcp), shm)), [tcp]);
+        assert!(better(&addresses, None, shm).is_empty() && better(&addresses, Some(tcp), tcp).is_empty());
+        let elsewhere = [Address { kind: shm, text: "another-host/there".into() }, addresses[0].clone()];
+        assert_eq!(kinds(&ways(&elsewhere, None)), [tcp]);
+        assert!(wished(&elsewhere, Some(shm)).is_err_and(|cause| cause.to_string().contains("over shared memory")));
+    }
 }

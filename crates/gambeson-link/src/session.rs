@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{End, LinkKeys, LinkTerms, PairRoots, Resumption, Side, link_roots};
 use gambeson_proto::record::{self, Envelope, Header, Kind, credit};
-use gambeson_proto::startpoint::{self, Address, Opening};
+use gambeson_proto::startpoint::{self, Address, AddressKind as Transport, Opening};
 use gambeson_proto::suite::{Protection, Suite};
 
 use crate::carrier::Carrier;
@@ -17,6 +17,11 @@ use crate::identity::Peer;
 use crate::link::{Bytes, Link, RECORD_MAX, Received, Role, Unacceptable};
 use crate::request::Waiting;
 use crate::stream::{Incoming, Outgoing, RETAINED_MAX};
+use change::Change;
+
+mod change;
+
+pub(crate) use change::Search;
 
 /// The longest record.
 const LONGEST: usize = record::capacity(RECORD_MAX);
@@ -47,6 +52,12 @@ mod word {
     pub(super) const CLOSED: u64 = 5;
     /// Asks for [`ARRIVED`], whatever has come.
     pub(super) const ASKED: u64 = 7;
+    /// The carrier will be changed: from here on each keeps what it sends. Answered by [`KEPT`].
+    pub(super) const KEEP: u64 = 8;
+    /// What the [`KEEP`] of number `data` asks for is done.
+    pub(super) const KEPT: u64 = 9;
+    /// The carrier stays.
+    pub(super) const STAY: u64 = 10;
 }
 
 /// What a session asks of its domain.
@@ -92,8 +103,7 @@ pub(crate) struct Session {
     carrier: Option<Box<dyn Carrier>>,
     /// Why there is no carrier, and since when.
     lost: Option<(String, Instant)>,
-    /// Whether somebody looks for another one.
-    sought: bool,
+    change: Change,
     /// Carriers given up for what came over them, without a record in between.
     barren: u32,
     out: Outgoing,
@@ -111,8 +121,14 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// `addresses`: where the peer listens, if it was us who connected; `rest`: what came behind the handshake.
-    pub(crate) fn new(agreed: Agreed, carrier: Box<dyn Carrier>, addresses: &[Address], rest: &[u8]) -> Self {
+    /// `addresses`: where the peer listens, if it was us who connected, and which of them we `wish` for; `rest`: what
+    /// came behind the handshake.
+    pub(crate) fn new(
+        agreed: Agreed,
+        carrier: Box<dyn Carrier>,
+        (addresses, wish): (&[Address], Option<Transport>),
+        rest: &[u8],
+    ) -> Self {
         let Agreed { side, keys, peer } = agreed;
         let resumption = Resumption::new(&keys.exporter);
         let end = if side == Side::Client { End::Startpoint } else { End::Endpoint };
@@ -122,7 +138,7 @@ impl Session {
         let roots = directed(link_roots(&keys, end, None, &terms), end);
         let control = Link::new(0, roots, suite, Protection::Privacy, Role::Control);
         let mut incoming = Incoming::new(LONGEST);
-        incoming.begin_with(rest);
+        incoming.begin_with(rest, 0);
         Session {
             peer: Arc::new(peer),
             links: startpoint::Session::new(keys, end),
@@ -132,7 +148,7 @@ impl Session {
             addresses: addresses.to_vec(),
             carrier: Some(carrier),
             lost: None,
-            sought: false,
+            change: Change::new(wish),
             barren: 0,
             out: Outgoing::new(),
             incoming,
@@ -158,16 +174,6 @@ impl Session {
         self.lost.as_ref()
     }
 
-    /// Whether somebody should look for another carrier: asked once for each that is lost.
-    pub(crate) fn wants_carrier(&mut self) -> bool {
-        !self.addresses.is_empty() && !std::mem::replace(&mut self.sought, true)
-    }
-
-    /// Where to get another carrier: known to the side that connected.
-    pub(crate) fn addresses(&self) -> &[Address] {
-        &self.addresses
-    }
-
     pub(crate) fn resumption(&self) -> &Resumption {
         &self.resumption
     }
@@ -175,36 +181,6 @@ impl Session {
     /// How many of the peer's bytes have come.
     pub(crate) fn received(&self) -> u64 {
         self.incoming.taken()
-    }
-
-    /// Goes on over another carrier, of which `rest` has come, and at whose other end the peer has all before `arrived`.
-    /// False: it cannot have that, and the session is over.
-    pub(crate) fn resume(&mut self, carrier: Box<dyn Carrier>, arrived: u64, rest: &[u8]) -> bool {
-        self.incoming.begin_with(rest);
-        if !self.out.rewind(arrived) {
-            self.end("the other end has lost what it had received: it was restored from an older state");
-            return false;
-        }
-        (self.carrier, self.lost, self.sought) = (Some(carrier), None, false);
-        self.flush();
-        true
-    }
-
-    /// The carrier is gone; the session waits for another.
-    pub(crate) fn lose(&mut self, why: &str) {
-        if self.over.is_none() && self.lost.is_none() {
-            // Shared memory is lost with the process behind it, or for good: what was in it is not kept here.
-            if self.is_lossless() {
-                return self.end(&format!("{} on {} is gone: {why}", self.peer.name, self.peer.host));
-            }
-            self.carrier = None;
-            self.incoming.begin_with(&[]);
-            self.lost = Some((why.to_owned(), Instant::now()));
-        }
-    }
-
-    fn is_lossless(&self) -> bool {
-        self.carrier.as_ref().is_some_and(|carrier| carrier.kind().is_lossless())
     }
 
     /// Why nothing comes or goes any more.
@@ -281,7 +257,7 @@ impl Session {
             return false;
         }
         // What is in shared memory is not lost on the way, so nothing is kept for another carrier.
-        if carrier.kind().is_lossless() {
+        if self.forgets() {
             self.out.arrived(self.out.written());
         }
         self.out.waits()
@@ -326,7 +302,7 @@ impl Session {
                 }
             }
         }
-        if !self.is_lossless() && self.incoming.taken() - self.acknowledged >= ACKNOWLEDGE {
+        if !self.forgets() && self.incoming.taken() - self.acknowledged >= ACKNOWLEDGE {
             self.acknowledged = self.incoming.taken();
             self.say(cache, word::ARRIVED, self.acknowledged, &[]);
         }
@@ -380,7 +356,7 @@ impl Session {
     fn take(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> Result<bool, Unacceptable> {
         let mut any = false;
         loop {
-            let Self { incoming, control, ours, theirs, out, peer, links, suite, side, .. } = self;
+            let Self { incoming, control, ours, theirs, out, peer, links, suite, side, change, .. } = self;
             let record = incoming.record(LONGEST).map_err(|_| Unacceptable("a record longer than any"))?;
             let Some((turn, record)) = record else { return Ok(any) };
             any = true;
@@ -442,7 +418,7 @@ impl Session {
                         }
                     }
                     word::ARRIVED => {
-                        if !out.arrived(data) {
+                        if !change.is_held() && !out.arrived(data) {
                             return Err(Unacceptable("that it has what was never sent"));
                         }
                     }
@@ -468,6 +444,10 @@ impl Session {
                             }
                         }
                     }
+                    word::KEEP => self.asked_to_keep(cache, Some(data)),
+                    word::KEPT => self.kept(data),
+                    // Also: the other end goes on over this carrier.
+                    word::STAY => self.asked_to_keep(cache, None),
                     word::CLOSED => {
                         let why = format!("{} on {} has closed", peer.name, peer.host);
                         self.end(&why);

@@ -7,8 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use gambeson_pages::PageBox;
-use gambeson_proto::key_schedule::Resumption;
-use gambeson_proto::startpoint::Address;
+use gambeson_proto::startpoint::{Address, AddressKind as Transport};
 use gambeson_proto::suite::Protection;
 use rustix::event::{Timespec, epoll};
 
@@ -20,8 +19,9 @@ use crate::error::Error;
 use crate::handshake::{Handshake, Party};
 use crate::identity::KeyHash;
 use crate::pool::Pool;
-use crate::route::reach;
-use crate::session::Session;
+use crate::resumption;
+use crate::route;
+use crate::session::{Search, Session};
 use crate::state::{SessionKey, State};
 
 /// A program that waits asks so often before it sleeps.
@@ -104,15 +104,18 @@ impl Shared {
         added.map_err(|cause| Error::system("the carrier cannot be watched")(cause.into()))
     }
 
-    /// A session with the owner of a key, over the first of its addresses that answers.
+    /// A session with the owner of a key, over the first of its addresses that answers; over one of the transport that is
+    /// wished for, if one is.
     pub(crate) fn connect(
         &self,
         owner: KeyHash,
-        addresses: &[Address],
+        (addresses, wish): (&[Address], Option<Transport>),
         deadline: Instant,
     ) -> Result<SessionKey, Error> {
-        let carrier = reach(addresses, deadline).map_err(|unreachable| Error::Lost(unreachable.why))?;
-        self.begin(carrier, owner, addresses, deadline)
+        let mut ways = route::wished(addresses, wish)?;
+        ways.retain(|way| wish.is_none_or(|wish| way.kind == wish));
+        let begin = |carrier, deadline| self.begin(carrier, owner, (addresses, wish), deadline);
+        route::first(&ways, deadline, begin).map_err(|unreachable| unreachable.why)
     }
 
     /// Goes through a handshake as the one who connects.
@@ -120,7 +123,7 @@ impl Shared {
         &self,
         mut carrier: Box<dyn Carrier>,
         owner: KeyHash,
-        addresses: &[Address],
+        addresses: (&[Address], Option<Transport>),
         deadline: Instant,
     ) -> Result<SessionKey, Error> {
         let mut handshake = Handshake::connect(&self.party, Some(owner))?;
@@ -241,23 +244,77 @@ impl Shared {
         }
     }
 
-    /// What it takes to go on with a session that has no carrier.
-    pub(crate) fn sought(&self, key: SessionKey) -> Option<(Vec<Address>, Resumption, u64)> {
-        let state = self.guard()?;
-        let session = state.sessions.get(key).filter(|session| session.lost().is_some() && !state.closing)?;
-        Some((session.addresses().to_vec(), session.resumption().clone(), session.received()))
+    /// What somebody goes by who looks for a session's next carrier. `None`: nobody needs to any more.
+    pub(crate) fn search(&self, key: SessionKey) -> Option<Search> {
+        let mut state = self.guard()?;
+        let State { sessions, cache, closing, .. } = &mut *state;
+        sessions.get_mut(key).filter(|_| !*closing)?.search(cache)
     }
 
-    /// A session that has no carrier has one again.
-    pub(crate) fn found(&self, key: SessionKey, carrier: Box<dyn Carrier>, arrived: u64, rest: &[u8]) {
-        let Some(mut state) = self.guard() else { return };
-        if let Some(session) = state.sessions.get_mut(key).filter(|session| session.lost().is_some())
-            && self.watch(&*carrier).is_ok()
-        {
-            session.resume(carrier, arrived, rest);
+    /// A carrier for a session is there, and its other end will say how far it is.
+    pub(crate) fn hold(&self, key: SessionKey) {
+        if let Some(session) = self.guard().as_mut().and_then(|state| state.sessions.get_mut(key)) {
+            session.hold();
+        }
+    }
+
+    /// A session goes on over another carrier, whose other end has said how far it is. Whether it does.
+    pub(crate) fn found(&self, key: SessionKey, found: Found) -> bool {
+        let Found { mut carrier, client, server, arrived, rest } = found;
+        let Some(mut state) = self.guard() else { return false };
+        let State { sessions, cache, .. } = &mut *state;
+        let Some(session) = sessions.get_mut(key).filter(|session| session.over().is_none()) else { return false };
+        let received = session.received();
+        let consent = resumption::consent(session.resumption(), &client, &server, received);
+        // Nothing else is on its way there, so there is room. From this on, what the old carrier brings comes again.
+        let sent = self.watch(&*carrier).is_ok()
+            && carrier.write(&[std::io::IoSlice::new(&consent)]).is_ok_and(|sent| sent == consent.len());
+        if sent {
+            session.resume(cache, carrier, (received, arrived), &rest);
         }
         drop(state);
         self.ring();
+        sent
+    }
+
+    /// A search for another carrier came to nothing. Whether it has to go on, since there is none at all.
+    pub(crate) fn stay(&self, key: SessionKey, why: &str) -> bool {
+        let Some(mut state) = self.guard() else { return false };
+        let State { sessions, cache, .. } = &mut *state;
+        sessions.get_mut(key).is_some_and(|session| session.stay(cache, why))
+    }
+
+    /// Has a session go over a transport, or over what the rule says, and waits until it does.
+    pub(crate) fn prefer(&self, key: SessionKey, wish: Option<Transport>, deadline: Instant) -> Result<(), Error> {
+        let mut asked = false;
+        loop {
+            let mut state = self.lock()?;
+            let State { sessions, by_peer, .. } = &mut *state;
+            let ended = || Error::Lost("the link is over: it has ended".into());
+            let session = sessions.get_mut(key).ok_or_else(ended)?;
+            if !asked && !session.is_changing() {
+                let owner = session.peer.key;
+                let before = (owner, session.wish());
+                session.prefer(wish)?;
+                if by_peer.get(&before) == Some(&key) {
+                    by_peer.remove(&before);
+                }
+                by_peer.entry((owner, wish)).or_insert(key);
+                asked = true;
+            }
+            if let Some(settled) = session.is_settled().filter(|_| asked) {
+                return settled;
+            }
+            drop(state);
+            if Instant::now() > deadline {
+                return Err(Error::TimedOut("the link has not changed its transport in time; it may yet".into()));
+            }
+            self.ring();
+            match self.progress {
+                Progress::Auto => std::thread::sleep(Duration::from_millis(1)),
+                Progress::Manual => drop(self.progress_once(Some(Duration::from_millis(1)))?),
+            }
+        }
     }
 
     /// The process at a session's other end is gone.
@@ -340,6 +397,18 @@ impl Deferred {
         self.any.store(false, Ordering::Release);
         std::mem::take(&mut *tasks)
     }
+}
+
+/// Another carrier for a session, and what was said over it.
+pub(crate) struct Found {
+    pub(crate) carrier: Box<dyn Carrier>,
+    /// The nonces of both ends.
+    pub(crate) client: [u8; 16],
+    pub(crate) server: [u8; 16],
+    /// How far the other end is.
+    pub(crate) arrived: u64,
+    /// What came behind that.
+    pub(crate) rest: Vec<u8>,
 }
 
 /// Waits until a carrier may have something or, with `want_write`, room for something.

@@ -9,9 +9,10 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use gambeson_proto::record::{Envelope, Kind, request};
-use gambeson_proto::startpoint::{Caveat, Startpoint as Capability};
+use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Startpoint as Capability};
 use gambeson_proto::suite::Protection;
 
+use crate::carrier;
 use crate::domain::{Progress, floor, random};
 use crate::error::Error;
 use crate::link::{Link, Role};
@@ -52,6 +53,30 @@ impl Startpoint {
     #[must_use]
     pub fn capability(&self) -> &Capability {
         &self.capability
+    }
+
+    /// What it goes over at present; `None` while the connection is lost.
+    ///
+    /// # Errors
+    /// When the link is over, or in a handler that is not threaded.
+    pub fn carrier(&self) -> Result<Option<carrier::Kind>, Error> {
+        let mut state = self.shared.lock()?;
+        let session = state.sessions.get_mut(self.session).ok_or_else(|| gone("it has ended"))?;
+        if let Some(why) = session.over() {
+            return Err(gone(why));
+        }
+        Ok(session.carrier().map(|carrier| carrier.kind().clone()))
+    }
+
+    /// Goes on over this transport, or over what the rule says, and waits for the change at most so long. All links of
+    /// its session go with it: a link that is to go its own way is bound by
+    /// [`Domain::startpoint_over`](crate::Domain::startpoint_over). Nothing is lost and nothing comes twice.
+    ///
+    /// # Errors
+    /// When the endpoint is not to be reached so; the link stays where it is then. When this process did not connect but
+    /// was connected to: the other end chooses.
+    pub fn prefer(&self, transport: Option<Transport>, patience: Duration) -> Result<(), Error> {
+        self.shared.prefer(self.session, transport, Instant::now() + patience)
     }
 
     /// Sends a request that nobody answers.

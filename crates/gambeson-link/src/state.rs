@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gambeson_proto::key_cache::KeyCache;
-use gambeson_proto::startpoint::StartpointBook;
+use gambeson_proto::startpoint::{AddressKind as Transport, StartpointBook};
 use slotmap::SlotMap;
 
 use crate::desk::Desk;
@@ -29,7 +29,7 @@ const STRANGERS_MAX: usize = 64;
 /// Expanded keys of links in use.
 const CACHED_LINKS: usize = 1024;
 
-/// Who never sleeps does what is due before a sleep in one of so many idle turns: newcomers and the dead are noticed then.
+/// Who never sleeps does what is due before a sleep in one of so many turns: newcomers and the dead are noticed then.
 const MEETING: u32 = 4096;
 
 /// Of each second at most so much goes into strangers' handshakes, however many knock.
@@ -52,7 +52,8 @@ impl Budget {
 
 pub(crate) struct State {
     pub(crate) sessions: SlotMap<SessionKey, Session>,
-    by_peer: HashMap<KeyHash, SessionKey>,
+    /// By who is at the other end, and which transport is wished for.
+    pub(crate) by_peer: HashMap<(KeyHash, Option<Transport>), SessionKey>,
     /// By what carriers that go on with them say.
     by_name: HashMap<[u8; 16], SessionKey>,
     strangers: Vec<Stranger>,
@@ -65,8 +66,7 @@ pub(crate) struct State {
     pub(crate) tables: BTreeMap<u64, Arc<Table>>,
     pub(crate) next_endpoint: u64,
     pub(crate) cache: KeyCache,
-    /// Turns in which there was nothing to do.
-    idle: u32,
+    turns: u32,
     pub(crate) closing: bool,
     /// Who waits for something to move.
     pub(crate) sleepers: u32,
@@ -87,7 +87,7 @@ impl State {
             tables: BTreeMap::new(),
             next_endpoint: 1,
             cache: KeyCache::new(CACHED_LINKS),
-            idle: 0,
+            turns: 0,
             closing: false,
             sleepers: 0,
         }
@@ -98,17 +98,17 @@ impl State {
         self.by_name.get(name).copied()
     }
 
-    pub(crate) fn session_with(&mut self, owner: KeyHash) -> Option<SessionKey> {
-        let &key = self.by_peer.get(&owner)?;
+    pub(crate) fn session_with(&mut self, owner: KeyHash, wish: Option<Transport>) -> Option<SessionKey> {
+        let &key = self.by_peer.get(&(owner, wish))?;
         let alive = self.sessions.get(key).is_some_and(|session| session.over().is_none());
         alive.then_some(key)
     }
 
     pub(crate) fn insert(&mut self, session: Session) -> SessionKey {
-        let owner = session.peer.key;
+        let index = (session.peer.key, session.wish());
         let name = session.resumption().name;
         let key = self.sessions.insert(session);
-        self.by_peer.insert(owner, key);
+        self.by_peer.insert(index, key);
         self.by_name.insert(name, key);
         key
     }
@@ -125,11 +125,10 @@ impl State {
         }
         if any {
             shared.stirred(self);
-        } else {
-            self.idle += 1;
-            if self.idle.is_multiple_of(MEETING) {
-                any = self.settle(shared);
-            }
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(MEETING) {
+            any |= self.settle(shared);
         }
         any
     }
@@ -146,8 +145,9 @@ impl State {
             if session.over().is_none() {
                 return true;
             }
-            if by_peer.get(&session.peer.key) == Some(&key) {
-                by_peer.remove(&session.peer.key);
+            let index = (session.peer.key, session.wish());
+            if by_peer.get(&index) == Some(&key) {
+                by_peer.remove(&index);
             }
             by_name.remove(&session.resumption().name);
             // Startpoints that are still there say why it ended.
@@ -155,7 +155,7 @@ impl State {
         });
         for (key, session) in sessions.iter_mut() {
             session.listen(cache, shared.silence);
-            if session.lost().is_some() && session.wants_carrier() {
+            if session.wants_search() {
                 reconnect::begin(shared.weak().clone(), key);
             }
             let waits = session.flush();

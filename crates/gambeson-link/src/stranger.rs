@@ -27,7 +27,7 @@ enum Stage {
     Silent,
     Beginning(Box<Handshake>),
     Begun(Box<Agreed>),
-    Resuming { session: SessionKey, client: [u8; 16], server: [u8; 16], received: u64 },
+    Resuming { session: SessionKey, client: [u8; 16], server: [u8; 16], told: u64, carriers: u64 },
 }
 
 /// What became of it.
@@ -63,7 +63,7 @@ impl Stranger {
             if matches!(self.stage, Stage::Begun(_)) {
                 let Stage::Begun(agreed) = std::mem::replace(&mut self.stage, Stage::Silent) else { unreachable!() };
                 let carrier = self.carrier.take().expect("nobody took it yet");
-                state.insert(Session::new(*agreed, carrier, &[], &self.came));
+                state.insert(Session::new(*agreed, carrier, (&[], None), &self.came));
                 return Met::Done;
             }
             let read = self.carrier.as_mut().expect("nobody took it yet").read(&mut buffer);
@@ -108,10 +108,10 @@ impl Stranger {
                 let unknown = || Error::Refused("it wants to go on with a session that is not here (any more)".into());
                 let key = state.session_named(&name).ok_or_else(unknown)?;
                 let session = state.sessions.get(key).ok_or_else(unknown)?;
-                let (server, received) = (random()?, session.received());
-                self.out.extend(resumption::answer(session.resumption(), &client, &server, received));
+                let (server, told, carriers) = (random()?, session.received(), session.carriers());
+                self.out.extend(resumption::answer(session.resumption(), &client, &server, told));
                 self.came.drain(..resumption::OFFER);
-                self.stage = Stage::Resuming { session: key, client, server, received };
+                self.stage = Stage::Resuming { session: key, client, server, told, carriers };
                 Ok(None)
             }
             Stage::Silent => {
@@ -129,18 +129,22 @@ impl Stranger {
                 Ok(None)
             }
             Stage::Begun(_) => Ok(None),
-            Stage::Resuming { session, client, server, received } => {
+            Stage::Resuming { session, client, server, told, carriers } => {
                 let Some(consent) = self.came.first_chunk() else { return Ok(None) };
-                let Some(session) = state.sessions.get_mut(*session) else { return Ok(Some(Met::Refused(None))) };
+                let State { sessions, cache, .. } = state;
+                let Some(session) = sessions.get_mut(*session) else { return Ok(Some(Met::Refused(None))) };
                 let arrived = resumption::read_consent(session.resumption(), client, server, consent);
                 let arrived = arrived.ok_or_else(|| Error::Refused("it names a session that it is not in".into()))?;
-                // The peer has given up the carrier before. If that still brought something, it has to ask again.
+                // The peer has given the carrier before up, and may have gone on over yet another one since.
+                if session.carriers() != *carriers {
+                    return Ok(Some(Met::Refused(None)));
+                }
                 session.lose("the other end goes on over another connection");
-                if session.received() != *received || session.over().is_some() {
+                if session.over().is_some() {
                     return Ok(Some(Met::Refused(None)));
                 }
                 let carrier = self.carrier.take().expect("nobody took it yet");
-                let resumed = session.resume(carrier, arrived, &self.came[resumption::CONSENT..]);
+                let resumed = session.resume(cache, carrier, (*told, arrived), &self.came[resumption::CONSENT..]);
                 Ok(Some(if resumed { Met::Done } else { Met::Refused(None) }))
             }
         }

@@ -35,6 +35,8 @@ pub(crate) struct Outgoing {
     end: u64,
     /// Records of the session so far; after 2^32 it begins anew.
     turn: u32,
+    /// Bytes that carriers took before it was gone back: the peer may have them.
+    sent: u64,
     /// Whether a message had to wait because there was too much here.
     crowded: bool,
 }
@@ -54,7 +56,7 @@ impl Chunk {
 
 impl Outgoing {
     pub(crate) fn new() -> Self {
-        Outgoing { chunks: VecDeque::new(), spare: Vec::new(), next: (0, 0), end: 0, turn: 0, crowded: false }
+        Outgoing { chunks: VecDeque::new(), spare: Vec::new(), next: (0, 0), end: 0, turn: 0, sent: 0, crowded: false }
     }
 
     /// The turn of the next record.
@@ -135,9 +137,12 @@ impl Outgoing {
 
     /// The peer has all before `offset`. False: it cannot have that.
     pub(crate) fn arrived(&mut self, offset: u64) -> bool {
-        if offset > self.written() {
+        let written = self.written();
+        if offset > written.max(self.sent) {
             return false;
         }
+        // What is sent again is what the peer waits for, whether it has it by now or not.
+        let offset = offset.min(written);
         while self.next.0 > 0 && self.chunks[0].end() <= offset {
             let chunk = self.chunks.pop_front().expect("the next byte is in a later one");
             self.next.0 -= 1;
@@ -162,6 +167,7 @@ impl Outgoing {
     pub(crate) fn rewind(&mut self, offset: u64) -> bool {
         // A chunk's end is the next one's beginning, and only the last has an end of its own.
         let last = self.chunks.len().wrapping_sub(1);
+        self.sent = self.sent.max(self.written());
         let holds = |(at, chunk): (usize, &Chunk)| {
             let range = chunk.start..chunk.end() + u64::from(at == last);
             range.contains(&offset).then(|| (at, (offset - chunk.start) as usize))
@@ -186,6 +192,8 @@ pub(crate) struct Incoming {
     turn: u32,
     /// Bytes of the record that is being looked at.
     current: usize,
+    /// Bytes that are here already and come once more.
+    again: u64,
 }
 
 /// A record's length is none that a domain sends.
@@ -195,7 +203,15 @@ pub(crate) struct Oversized;
 impl Incoming {
     /// Room for some records of `longest` bytes.
     pub(crate) fn new(longest: usize) -> Self {
-        Incoming { buffer: vec![0; 4 * (longest + PREFIX)].into(), start: 0, end: 0, taken: 0, turn: 0, current: 0 }
+        Incoming {
+            buffer: vec![0; 4 * (longest + PREFIX)].into(),
+            start: 0,
+            end: 0,
+            taken: 0,
+            turn: 0,
+            current: 0,
+            again: 0,
+        }
     }
 
     /// Reads once, as much as there is room for; how much that was.
@@ -208,15 +224,27 @@ impl Incoming {
         }
         let count = carrier.read(&mut self.buffer[self.end..])?;
         self.end += count;
+        if self.again > 0 {
+            self.pass_over();
+        }
         Ok(count)
     }
 
     /// Begins a carrier with what came behind a handshake. What is left of the one before is forgotten, and the record
-    /// that was being looked at: their sender sends them again.
-    pub(crate) fn begin_with(&mut self, bytes: &[u8]) {
-        self.current = 0;
+    /// that was being looked at: their sender sends them again. So it does with the last `again` bytes that were taken in
+    /// since it was told how far we are.
+    pub(crate) fn begin_with(&mut self, bytes: &[u8], again: u64) {
+        (self.current, self.again) = (0, again);
         self.buffer[..bytes.len()].copy_from_slice(bytes);
         (self.start, self.end) = (0, bytes.len());
+        self.pass_over();
+    }
+
+    /// Nothing but bytes that come once more is here as long as there are any.
+    fn pass_over(&mut self) {
+        let here = self.again.min((self.end - self.start) as u64);
+        self.start += here as usize;
+        self.again -= here;
     }
 
     /// The next record, if it is here whole, and its turn. The one before is taken in with that.

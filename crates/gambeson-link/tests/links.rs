@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gambeson_link::{
     Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Protection, Request,
-    Trust,
+    Startpoint, Transport, Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -519,17 +519,22 @@ impl Relay {
 
     /// The same startpoint, with the relay's address in place of the endpoint's, and no other.
     fn redirect(&self, capability: &Capability) -> Capability {
-        let mut bytes = capability.encode().to_vec();
-        let listed = |address: &gambeson_proto::startpoint::Address| 2 + address.text.len();
-        let old: usize = capability.addresses().iter().map(listed).sum();
-        let first = capability.addresses()[0].text.clone().into_bytes();
-        let at = bytes.windows(first.len()).position(|window| window == first).expect("it is in there") - 2;
-        let text = self.address.to_string();
-        let new = [&[1, text.len() as u8], text.as_bytes()].concat();
-        bytes[at - 1] = 1;
-        bytes.splice(at..at + old, new);
-        Capability::decode(&bytes).expect("addresses are hints")
+        with_addresses(capability, &[(1, self.address.to_string())])
     }
+}
+
+/// The same startpoint with other addresses: kind and text.
+fn with_addresses(capability: &Capability, addresses: &[(u8, String)]) -> Capability {
+    let mut bytes = capability.encode().to_vec();
+    let listed = |address: &gambeson_proto::startpoint::Address| 2 + address.text.len();
+    let old: usize = capability.addresses().iter().map(listed).sum();
+    let first = capability.addresses()[0].text.clone().into_bytes();
+    let at = bytes.windows(first.len()).position(|window| window == first).expect("it is in there") - 2;
+    let new: Vec<u8> =
+        addresses.iter().flat_map(|(kind, text)| [&[*kind, text.len() as u8], text.as_bytes()].concat()).collect();
+    bytes[at - 1] = addresses.len() as u8;
+    bytes.splice(at..at + old, new);
+    Capability::decode(&bytes).expect("addresses are hints")
 }
 
 #[test]
@@ -604,4 +609,142 @@ fn a_connection_that_leads_nowhere_without_a_word_is_given_up() {
         assert_eq!(startpoint.call(ECHO, &[2], PATIENCE).expect("an answer, by another way"), [2]);
         assert_eq!(server.count.load(Ordering::Relaxed), connection);
     }
+}
+
+/// What a link goes over, once it goes over something.
+fn transport(startpoint: &Startpoint) -> Transport {
+    let known = || startpoint.carrier().expect("the link is there").map(|carrier| carrier.transport());
+    std::iter::repeat_with(known).flatten().next().expect("it goes on asking")
+}
+
+/// Waits until a link goes over a transport, and uses it meanwhile.
+fn comes_to(startpoint: &Startpoint, wished: Transport) {
+    let began = std::time::Instant::now();
+    while transport(startpoint) != wished {
+        startpoint.call(ECHO, b"meanwhile", PATIENCE).expect("an answer");
+        assert!(began.elapsed() < 2 * PATIENCE, "it stays with {}", transport(startpoint));
+    }
+    startpoint.call(ECHO, b"there", PATIENCE).expect("an answer");
+}
+
+#[test]
+fn a_link_changes_its_transport_while_it_is_used() {
+    for progress in [Progress::Auto, Progress::Manual] {
+        let server = server(listening(of_job()));
+        let mut config = config(of_job());
+        config.progress = progress;
+        let client = Domain::open(config).expect("a domain");
+        let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+        assert_eq!(transport(&startpoint), Transport::Shm);
+        let stop = AtomicU64::new(0);
+        let sent = std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let mut sent = 0;
+                while stop.load(Ordering::Relaxed) == 0 {
+                    for len in [1, 1000, 70_000] {
+                        startpoint.send(COUNT, &vec![1; len]).expect("it goes");
+                        sent += len as u64;
+                    }
+                }
+                sent
+            });
+            for round in 0..20_u32 {
+                let wish = [Some(Transport::Tcp), Some(Transport::Shm), Some(Transport::Tcp), None][round as usize % 4];
+                startpoint.prefer(wish, PATIENCE).expect("both are there");
+                assert_eq!(transport(&startpoint), wish.unwrap_or(Transport::Shm), "round {round}");
+                let block = vec![round as u8; 300_000];
+                assert_eq!(startpoint.call(ECHO, &block, PATIENCE).expect("an answer"), block, "round {round}");
+            }
+            stop.store(1, Ordering::Relaxed);
+            sending.join().expect("it sends")
+        });
+        startpoint.call(ECHO, &[], PATIENCE).expect("what came before it has arrived");
+        assert_eq!(server.count.load(Ordering::Relaxed), sent, "nothing is lost and nothing comes twice");
+    }
+}
+
+#[test]
+fn links_that_wish_for_different_transports_go_different_ways() {
+    let server = server(listening(of_job()));
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let by_rule = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+    let over = |wish| client.startpoint_over(wish, &server.capability(), PATIENCE).expect("a link");
+    let [tcp, shm] = [Transport::Tcp, Transport::Shm].map(over);
+    for (startpoint, expected) in [(&by_rule, Transport::Shm), (&tcp, Transport::Tcp), (&shm, Transport::Shm)] {
+        assert_eq!(transport(startpoint), expected);
+        startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
+    }
+    // One that changes its wish takes along who shares its session, and nobody else.
+    let also = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+    by_rule.prefer(Some(Transport::Tcp), PATIENCE).expect("it is there");
+    let all = [&by_rule, &also, &tcp, &shm].map(transport);
+    assert_eq!(all, [Transport::Tcp, Transport::Tcp, Transport::Tcp, Transport::Shm]);
+    let new = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+    assert_eq!(transport(&new), Transport::Shm, "by the rule, whatever others wish");
+}
+
+#[test]
+fn what_leads_nowhere_cannot_be_wished_for() {
+    let mut only_tcp = listening(of_job());
+    only_tcp.shm = false;
+    let server = server(only_tcp);
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let refused = client.startpoint_over(Transport::Shm, &server.capability(), PATIENCE).err().expect("no way");
+    assert!(refused.to_string().contains("not to be reached over shared memory"), "{refused}");
+    let startpoint = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+    let refused = startpoint.prefer(Some(Transport::Shm), PATIENCE).expect_err("no way");
+    assert!(refused.to_string().contains("not to be reached over shared memory"), "{refused}");
+    assert_eq!(startpoint.call(ECHO, b"still there", PATIENCE).expect("an answer"), b"still there");
+    // It says that it listens in shared memory, and nobody does.
+    let host = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the kernel tells");
+    let there = format!("{}/nobody-{}", host.trim(), std::process::id());
+    let tcp = server.domain.listening()[0].to_string();
+    let misled = with_addresses(&server.capability(), &[(2, there), (1, tcp)]);
+    let other = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = other.startpoint(&misled, PATIENCE).expect("a link over TCP");
+    let refused = startpoint.prefer(Some(Transport::Shm), PATIENCE).expect_err("nobody is there");
+    assert!(refused.to_string().contains("the link stays where it is"), "{refused}");
+    assert_eq!(startpoint.call(ECHO, b"still there", PATIENCE).expect("an answer"), b"still there");
+    // Who was connected to does not choose.
+    let back = endpoint_at(&other);
+    let back = server.domain.startpoint(&back.startpoint([]).expect("a startpoint"), PATIENCE).expect("a link");
+    assert_eq!(back.call(ECHO, b"back", PATIENCE).expect("an answer"), b"back");
+    let refused = back.prefer(Some(Transport::Tcp), PATIENCE).expect_err("the other end chooses");
+    assert!(refused.to_string().contains("the transport is chosen there"), "{refused}");
+}
+
+fn endpoint_at(domain: &Domain) -> Endpoint {
+    domain.endpoint(Attributes::default(), handlers(&Arc::default())).expect("an endpoint")
+}
+
+#[test]
+fn a_session_moves_to_shared_memory_as_soon_as_that_is_there() {
+    let server = server(listening(of_job()));
+    let capability = server.capability();
+    let (_, name) = capability.addresses()[0].text.split_once('/').expect("a host and a name");
+    let folder = format!("/dev/shm/gambeson-{}", rustix::process::geteuid().as_raw());
+    let (socket, hidden) = (format!("{folder}/{name}"), format!("{folder}/{name}-hidden"));
+    std::fs::rename(&socket, &hidden).expect("it listens there");
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = client.startpoint(&capability, PATIENCE).expect("a link");
+    assert_eq!(transport(&startpoint), Transport::Tcp);
+    std::fs::rename(&hidden, &socket).expect("it is there");
+    comes_to(&startpoint, Transport::Shm);
+}
+
+#[test]
+fn a_lost_connection_is_replaced_by_another_transport_and_taken_up_again_if_that_is_wished_for() {
+    let server = server(listening(of_job()));
+    let relay = Relay::before(server.domain.listening()[0]);
+    let both = [(1, relay.address.to_string()), (2, server.capability().addresses()[0].text.clone())];
+    let capability = with_addresses(&server.capability(), &both);
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = client.startpoint_over(Transport::Tcp, &capability, PATIENCE).expect("a link");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
+    assert_eq!(transport(&startpoint), Transport::Tcp);
+    relay.shut.store(1, Ordering::Relaxed);
+    relay.cut.fetch_add(1, Ordering::Relaxed);
+    comes_to(&startpoint, Transport::Shm);
+    relay.shut.store(0, Ordering::Relaxed);
+    comes_to(&startpoint, Transport::Tcp);
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gambeson_link::{Attributes, Capability, Config, Domain, Error, Handlers, Identity, Startpoint, Trust};
+use gambeson_link::{Attributes, Capability, Config, Domain, Error, Handlers, Identity, Startpoint, Transport, Trust};
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::suite::Suite;
@@ -113,5 +113,28 @@ fn a_process_that_is_stopped_answers_when_it_goes_on() {
         let pending = other.startpoint.start(0, b"patience").expect("it goes");
         other.signal(Signal::CONT);
         assert_eq!(pending.wait(PATIENCE).expect("an answer"), b"patience", "shm {shm}");
+    }
+}
+
+#[test]
+fn a_link_between_processes_changes_its_transport_until_one_of_them_is_killed() {
+    for dies_over in [Transport::Tcp, Transport::Shm] {
+        let mut other = Other::start(true);
+        for round in 0..20_u32 {
+            let wish = if round % 2 == 0 { Transport::Tcp } else { Transport::Shm };
+            let block = vec![round as u8; 200_000];
+            let pending: Vec<_> = (0..4).map(|_| other.startpoint.start(0, &block).expect("it goes")).collect();
+            other.startpoint.prefer(Some(wish), PATIENCE).expect("both are there");
+            let over = other.startpoint.carrier().expect("the link is there").map(|carrier| carrier.transport());
+            assert_eq!(over, Some(wish), "round {round}");
+            for pending in pending {
+                assert_eq!(pending.wait(PATIENCE).expect("an answer"), block, "round {round}");
+            }
+        }
+        other.startpoint.prefer(Some(dies_over), PATIENCE).expect("both are there");
+        other.signal(Signal::KILL);
+        other.process.wait().expect("it ends");
+        let lost = other.startpoint.call(0, b"still there?", PATIENCE).expect_err("nobody answers");
+        assert!(matches!(&lost, Error::Lost(why) if why.contains("a process of the job")), "{dies_over}: {lost:?}");
     }
 }

@@ -19,6 +19,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
+use gambeson_proto::startpoint::AddressKind as Transport;
 use rustix::event::epoll::EventFlags;
 
 pub mod shm;
@@ -67,6 +68,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// By which of the transports.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        match self {
+            Kind::Tcp { .. } => Transport::Tcp,
+            Kind::Shm { .. } => Transport::Shm,
+        }
+    }
+
     /// Whether what it took arrives as long as both processes live.
     pub(crate) fn is_lossless(&self) -> bool {
         matches!(self, Kind::Shm { .. })

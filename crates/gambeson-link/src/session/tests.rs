@@ -68,11 +68,14 @@ impl Carrier for Connection {
 }
 
 /// A connection's two ends, and its wires.
-fn connect(random: &mut Xoshiro256PlusPlus) -> ([Box<dyn Carrier>; 2], [Wire; 2]) {
+fn connect(random: &mut Xoshiro256PlusPlus, transport: Transport) -> ([Box<dyn Carrier>; 2], [Wire; 2]) {
     let wires: [Wire; 2] = Default::default();
     let mut end = |to: usize, from: usize| -> Box<dyn Carrier> {
         let (to, from) = (wires[to].clone(), wires[from].clone());
-        let kind = Carried::Tcp { peer: "127.0.0.1:1".parse().expect("an address") };
+        let kind = match transport {
+            Transport::Shm => Carried::Shm { name: "there".into(), process: 1 },
+            _ => Carried::Tcp { peer: "127.0.0.1:1".parse().expect("an address") },
+        };
         Box::new(Connection { to, from, kind, random: Xoshiro256PlusPlus::seed_from_u64(random.random()) })
     };
     ([end(0, 1), end(1, 0)], wires)
@@ -176,42 +179,83 @@ fn disturb(wire: &mut VecDeque<u8>, random: &mut Xoshiro256PlusPlus) {
     }
 }
 
-/// A request of its own number and a length that the seed chooses.
-fn numbered(number: u64, random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
-    let longest = if random.random_bool(0.2) { 2_000_000 } else { 3000 };
-    let filling = std::iter::repeat_n(number as u8, random.random_range(0..longest));
-    number.to_le_bytes().into_iter().chain(filling).collect()
+/// Requests that a seed makes over two links, and whether each comes once, in order, and is answered rightly.
+struct Work {
+    seed: u64,
+    links: [u64; 2],
+    wanted: u64,
+    /// Of how many one is long.
+    long: f64,
+    asked: Vec<(u64, Vec<u8>)>,
+    waiting: VecDeque<(u64, u64, Vec<u8>)>,
 }
 
-fn run(seed: u64, protection: Protection, hostile: bool) {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let ([one, other], mut wires) = connect(&mut random);
-    let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
-    let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
-    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let (mut endpoint, first) = Endpoint::opened(&mut client, &mut caches[0], protection);
-    let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
-    endpoint.came = Some(Vec::new());
-    let wanted = random.random_range(1..30_u64);
-    let mut waiting: VecDeque<(u64, u64, Vec<u8>)> = VecDeque::new();
-    let mut asked: Vec<(u64, Vec<u8>)> = Vec::new();
-    let (mut quiet, mut silences) = (0, 0);
-    while (asked.len() as u64) < wanted || !waiting.is_empty() || endpoint.requests < wanted {
-        if (asked.len() as u64) < wanted && random.random_bool(0.3) {
-            let bytes = numbered(asked.len() as u64, &mut random);
-            let link = links[random.random_range(0..2)];
+impl Work {
+    fn is_done(&self, endpoint: &Endpoint) -> bool {
+        self.asked.len() as u64 == self.wanted && self.waiting.is_empty() && endpoint.requests >= self.wanted
+    }
+
+    fn go_on(&mut self, client: &mut Session, cache: &mut KeyCache, random: &mut Xoshiro256PlusPlus) {
+        let seed = self.seed;
+        if (self.asked.len() as u64) < self.wanted && random.random_bool(0.3) {
+            let number = self.asked.len() as u64;
+            let longest = if random.random_bool(self.long) { 2_000_000 } else { 3000 };
+            let filling = std::iter::repeat_n(number as u8, random.random_range(0..longest));
+            let bytes: Vec<u8> = number.to_le_bytes().into_iter().chain(filling).collect();
+            let link = self.links[random.random_range(0..2)];
             let (opened, out) = client.link(link).expect("it is open");
             let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
             let answered = random.random_bool(0.7);
             let number = if answered { answers.begin() } else { 0 };
             let flags = if answered { request::ANSWER } else { 0 };
             let envelope = Envelope { flags, size: bytes.len() as u64, data: number, ..Envelope::new(Kind::Request) };
-            opened.send(out, &mut caches[0], envelope, &bytes);
+            opened.send(out, cache, envelope, &bytes);
             if answered {
-                waiting.push_back((link, number, bytes.clone()));
+                self.waiting.push_back((link, number, bytes.clone()));
             }
-            asked.push((link, bytes));
+            self.asked.push((link, bytes));
         }
+        if let Some((link, number, bytes)) = self.waiting.front() {
+            let (opened, _) = client.link(*link).expect("it is open");
+            let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
+            match answers.poll(*number, None) {
+                Answer::None => {}
+                Answer::Some(came) => {
+                    assert!(came.iter().zip(bytes).all(|(one, other)| one ^ 0x55 == *other), "seed {seed}");
+                    assert_eq!(came.len(), bytes.len(), "seed {seed}");
+                    answers.end(*number);
+                    self.waiting.pop_front();
+                }
+                Answer::Refused(why) => panic!("seed {seed}: {why}"),
+                Answer::End => panic!("seed {seed}: an answer is missing"),
+            }
+        }
+    }
+
+    fn has_come(&self, endpoint: Endpoint) {
+        let came = endpoint.came.expect("it was wanted");
+        for link in self.links {
+            let of = |all: &[(u64, Vec<u8>)]| all.iter().filter(|one| one.0 == link).cloned().collect::<Vec<_>>();
+            let (came, asked) = (of(&came), of(&self.asked));
+            assert!(came == asked, "seed {}: every request comes once and in the order of its link", self.seed);
+        }
+    }
+}
+
+fn run(seed: u64, protection: Protection, hostile: bool) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let ([one, other], mut wires) = connect(&mut random, Transport::Tcp);
+    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
+    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let (mut endpoint, first) = Endpoint::opened(&mut client, &mut caches[0], protection);
+    let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
+    endpoint.came = Some(Vec::new());
+    let wanted = random.random_range(1..30_u64);
+    let mut work = Work { seed, links, wanted, long: 0.2, asked: Vec::new(), waiting: VecDeque::new() };
+    let (mut quiet, mut silences) = (0, 0);
+    while !work.is_done(&endpoint) {
+        work.go_on(&mut client, &mut caches[0], &mut random);
         let mut nobody = Endpoint::new();
         let any = client.progress(&mut caches[0], &mut nobody) | server.progress(&mut caches[1], &mut endpoint);
         quiet = if any { 0 } else { quiet + 1 };
@@ -231,33 +275,15 @@ fn run(seed: u64, protection: Protection, hostile: bool) {
         if client.lost().is_some() || server.lost().is_some() {
             client.lose("the other end lost it");
             server.lose("the other end lost it");
-            let ([one, other], new) = connect(&mut random);
+            let ([one, other], new) = connect(&mut random, Transport::Tcp);
             wires = new;
             let (here, there) = (client.received(), server.received());
-            assert!(client.resume(one, there, &[]) && server.resume(other, here, &[]), "seed {seed}");
+            let resumed = client.resume(&mut caches[0], one, (here, there), &[]);
+            assert!(resumed && server.resume(&mut caches[1], other, (there, here), &[]), "seed {seed}");
         }
         assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
-        if let Some((link, number, bytes)) = waiting.front() {
-            let (opened, _) = client.link(*link).expect("it is open");
-            let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
-            match answers.poll(*number, None) {
-                Answer::None => {}
-                Answer::Some(came) => {
-                    assert!(came.iter().zip(bytes).all(|(one, other)| one ^ 0x55 == *other), "seed {seed}");
-                    assert_eq!(came.len(), bytes.len(), "seed {seed}");
-                    answers.end(*number);
-                    waiting.pop_front();
-                }
-                Answer::Refused(why) => panic!("seed {seed}: {why}"),
-                Answer::End => panic!("seed {seed}: an answer is missing"),
-            }
-        }
     }
-    let came = endpoint.came.expect("it was wanted");
-    for link in links {
-        let of = |all: &[(u64, Vec<u8>)]| all.iter().filter(|one| one.0 == link).cloned().collect::<Vec<_>>();
-        assert!(of(&came) == of(&asked), "seed {seed}: every request comes once and in the order of its link");
-    }
+    work.has_come(endpoint);
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -273,12 +299,168 @@ fn every_request_is_answered_once_whatever_the_network_does() {
     }
 }
 
+/// How far two ends have come with another carrier; each step takes as long as the seed says.
+enum Step {
+    /// The client has it, and offers to go on.
+    Offered([Box<dyn Carrier>; 2], [Wire; 2]),
+    /// The server has said how far it is, and how many carriers it has had.
+    Answered([Box<dyn Carrier>; 2], [Wire; 2], u64, u64),
+    /// The client goes on over it, and has said how far it is.
+    Consented(Consent),
+}
+
+struct Consent {
+    carrier: Box<dyn Carrier>,
+    wires: [Wire; 2],
+    told: u64,
+    carriers: u64,
+    arrived: u64,
+}
+
+/// Two ends that change their carrier all the time, by hand and by rule, while carriers are lost, consents come late and
+/// whatever was offered comes to nothing. How often the server has gone over.
+fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let addresses = crate::route::tests::both_ways();
+    let begin_with = if random.random_bool(0.5) { Transport::Tcp } else { Transport::Shm };
+    let ([one, other], wires) = connect(&mut random, begin_with);
+    // What each end is at.
+    let (mut here, mut there) = (wires.clone(), wires);
+    let mut client = Session::new(agreed(Side::Client), one, (&addresses, None), &[]);
+    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let (mut endpoint, first) = Endpoint::opened(&mut client, &mut caches[0], protection);
+    let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
+    endpoint.came = Some(Vec::new());
+    let (wanted, long) = (random.random_range(20..60), if seed % 5 == 1 { 0.3 } else { 0.03 });
+    let mut work = Work { seed, links, wanted, long, asked: Vec::new(), waiting: VecDeque::new() };
+    let (mut quiet, mut silences) = (0, 0);
+    let mut step: Option<Step> = None;
+    let mut late: Vec<Consent> = Vec::new();
+    let mut searching = false;
+    let tcp =
+        |session: &mut Session| session.carrier().is_some_and(|carrier| carrier.kind().transport() == Transport::Tcp);
+    while !work.is_done(&endpoint) {
+        work.go_on(&mut client, &mut caches[0], &mut random);
+        let mut nobody = Endpoint::new();
+        let any = client.progress(&mut caches[0], &mut nobody) | server.progress(&mut caches[1], &mut endpoint);
+        quiet = if any { 0 } else { quiet + 1 };
+        silences = if any { 0 } else { silences };
+        if random.random_bool(0.2) {
+            let wish = [None, Some(Transport::Tcp), Some(Transport::Shm)][random.random_range(0..3)];
+            client.prefer(wish).expect("both lead somewhere");
+        }
+        if hostile && tcp(&mut client) && random.random_bool(0.01) {
+            disturb(&mut here[random.random_range(0..2)].lock().expect("no panic"), &mut random);
+        }
+        if quiet == SILENCE {
+            assert!(hostile, "seed {seed}: it stands still");
+            (quiet, silences) = (0, silences + 1);
+            assert!(silences < 9, "seed {seed}: it stands still, over whatever connection");
+            if tcp(&mut client) {
+                client.lose("nothing comes any more");
+            }
+        }
+        if tcp(&mut client) && random.random_bool(0.01) {
+            client.lose("the seed says so");
+        }
+        // A connection that one end has left or lost ends for the other, sooner or later.
+        let apart = !Arc::ptr_eq(&here[0], &there[0]);
+        if (apart || client.lost().is_some()) && tcp(&mut server) && random.random_bool(0.2) {
+            server.lose("the other end is not there any more");
+        }
+        if (apart || server.lost().is_some()) && tcp(&mut client) && step.is_none() && random.random_bool(0.2) {
+            client.lose("the other end is not there any more");
+        }
+        searching |= client.wants_search();
+        if searching && step.is_none() {
+            match client.search(&mut caches[0]) {
+                None => searching = false,
+                Some(search) if search.ready => {
+                    let way = random.random_range(0..search.ways.len());
+                    let (carriers, wires) = connect(&mut random, search.ways[way].kind);
+                    client.hold();
+                    step = Some(Step::Offered(carriers, wires));
+                }
+                Some(_) if random.random_bool(0.05) => searching = client.stay(&mut caches[0], "the seed says so"),
+                Some(_) => {}
+            }
+        }
+        if random.random_bool(0.5) {
+            step = match step {
+                None => None,
+                Some(Step::Offered(..) | Step::Answered(..)) if random.random_bool(0.1) => {
+                    searching = client.stay(&mut caches[0], "the seed says so");
+                    None
+                }
+                Some(Step::Offered(carriers, wires)) => {
+                    Some(Step::Answered(carriers, wires, server.received(), server.carriers()))
+                }
+                Some(Step::Answered([near, far], new, told, carriers)) => {
+                    let arrived = client.received();
+                    assert!(client.resume(&mut caches[0], near, (arrived, told), &[]), "seed {seed}");
+                    (searching, here) = (false, new.clone());
+                    Some(Step::Consented(Consent { carrier: far, wires: new, told, carriers, arrived }))
+                }
+                // The client has lost it again.
+                Some(Step::Consented(consent))
+                    if !Arc::ptr_eq(&consent.wires[0], &here[0]) || client.lost().is_some() =>
+                {
+                    late.push(consent);
+                    None
+                }
+                Some(Step::Consented(consent)) => {
+                    if server.carriers() == consent.carriers {
+                        there = consent.wires.clone();
+                        take(seed, &mut server, &mut caches[1], consent, &mut random);
+                    } else {
+                        client.lose("it came too late, and was refused");
+                    }
+                    None
+                }
+            };
+        }
+        if !late.is_empty() && random.random_bool(0.05) {
+            let consent = late.swap_remove(random.random_range(0..late.len()));
+            if server.carriers() == consent.carriers {
+                there = consent.wires.clone();
+                take(seed, &mut server, &mut caches[1], consent, &mut random);
+            }
+        }
+        assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
+        assert!(hostile || client.barren + server.barren == 0, "seed {seed}: something unacceptable came");
+    }
+    work.has_come(endpoint);
+    server.carriers()
+}
+
+/// A consent has come to the server, with some of what is behind it.
+fn take(seed: u64, server: &mut Session, cache: &mut KeyCache, consent: Consent, random: &mut Xoshiro256PlusPlus) {
+    let Consent { carrier, wires, told, arrived, .. } = consent;
+    server.lose("the other end goes on over another connection");
+    assert_eq!(server.over(), None, "seed {seed}");
+    let mut wire = wires[0].lock().expect("no panic");
+    let count = random.random_range(0..=wire.len().min(10_000));
+    let rest: Vec<u8> = wire.drain(..count).collect();
+    drop(wire);
+    assert!(server.resume(cache, carrier, (told, arrived), &rest), "seed {seed}");
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_comes_twice_however_often_the_transport_changes() {
+    let one = number("GAMBESON_SEED");
+    let seeds = one.map_or(0..number("GAMBESON_SEEDS").unwrap_or(200), |seed| seed..seed + 1);
+    let count = seeds.end - seeds.start;
+    let changes: u64 = seeds.map(|seed| run_changing(seed, Protection::ALL[seed as usize % 2], seed % 3 == 0)).sum();
+    assert!(one.is_some() || changes > 3 * count, "{changes} changes are no test");
+}
+
 #[test]
 fn who_asks_and_does_not_listen_can_soon_ask_no_more() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let ([one, other], _wires) = connect(&mut random);
-    let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
-    let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
+    let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
+    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
+    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
     let mut caches = [KeyCache::new(2), KeyCache::new(2)];
     let (mut endpoint, number) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
     endpoint.times = 2;
@@ -332,9 +514,9 @@ fn records(wire: &Wire) -> Vec<Vec<u8>> {
 fn a_request_hidden_behind_a_link_that_is_gone_is_missed() {
     for (denied, hidden) in [(false, true), (true, true), (true, false), (false, false)] {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let ([one, other], [to_server, _]) = connect(&mut random);
-        let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
-        let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
+        let ([one, other], [to_server, _]) = connect(&mut random, Transport::Tcp);
+        let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
+        let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
         let mut caches = [KeyCache::new(4), KeyCache::new(4)];
         let (mut endpoint, alive) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
         let gone = endpoint.link(5, &mut client, &mut caches[0], Protection::Privacy);
@@ -376,9 +558,9 @@ fn a_request_hidden_behind_a_link_that_is_gone_is_missed() {
 #[test]
 fn who_asks_how_far_we_have_come_and_does_not_listen_is_soon_done_with() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let ([one, other], _wires) = connect(&mut random);
-    let mut client = Session::new(agreed(Side::Client), one, &[], &[]);
-    let mut server = Session::new(agreed(Side::Server), other, &[], &[]);
+    let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
+    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
+    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
     let mut caches = [KeyCache::new(2), KeyCache::new(2)];
     let mut nobody = Endpoint::new();
     let mut most = 0;
@@ -404,11 +586,11 @@ fn an_activation_is_good_once_and_in_its_own_session() {
     endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
     let capability = endpoint.book.mint(1, [4; 16], Vec::new(), []).expect("a startpoint");
     let pair = |random: &mut Xoshiro256PlusPlus, exporter: u8| {
-        let ([one, other], _) = connect(random);
+        let ([one, other], _) = connect(random, Transport::Tcp);
         [(Side::Client, one), (Side::Server, other)].map(|(side, carrier)| {
             let mut agreed = agreed(side);
             agreed.keys.exporter = Secret32::from_bytes([exporter; 32]);
-            Session::new(agreed, carrier, &[], &[])
+            Session::new(agreed, carrier, (&[], None), &[])
         })
     };
     let mut go = |client: &mut Session, server: &mut Session, caches: &mut [KeyCache; 2]| {
@@ -438,4 +620,25 @@ fn an_activation_is_good_once_and_in_its_own_session() {
         server.lost()
     );
     assert_eq!(server.theirs.len(), 1);
+}
+
+#[test]
+fn what_is_sent_again_is_sent_whole_even_if_the_peer_says_meanwhile_that_it_has_it() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let ([mut one, _], [wire, _]) = connect(&mut random, Transport::Tcp);
+    let mut out = Outgoing::new();
+    out.record(300_000).fill(7);
+    let mut go = |out: &mut Outgoing| {
+        while out.waits() {
+            out.write(&mut *one).expect("it goes");
+        }
+        wire.lock().expect("no panic").drain(..).collect::<Vec<u8>>()
+    };
+    let whole = go(&mut out);
+    assert_eq!(whole.len(), 300_004);
+    // Half of it had come when the peer said how far it was, all of it since.
+    assert!(out.rewind(150_000) && out.arrived(300_004));
+    assert_eq!(go(&mut out), whole[150_000..]);
+    assert!(!out.arrived(300_005), "it cannot have that");
+    assert!(out.arrived(300_004));
 }

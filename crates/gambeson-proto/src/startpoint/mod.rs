@@ -80,13 +80,22 @@ pub struct Address {
 }
 
 /// How to get to an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum AddressKind {
     /// TCP.
     Tcp = 1,
     /// Shared memory on one host.
     Shm = 2,
+}
+
+impl fmt::Display for AddressKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddressKind::Tcp => "TCP",
+            AddressKind::Shm => "shared memory",
+        })
+    }
 }
 
 /// A copy or a root as it is revoked: public, and of no use for anything else.
