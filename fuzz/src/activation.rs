@@ -114,11 +114,11 @@ fn program(input: &mut Input<'_>) {
             taken
         } else {
             let access = window(input);
-            let taken = grant.access(&access, now).is_ok();
+            let taken = grant.access(&access, Some(72), now).is_ok();
             let inside = access.region == 1
                 && access.rights == Window::READ
                 && access.offset >= 16
-                && access.offset.checked_add(access.length).is_some_and(|end| end <= 80);
+                && access.offset.checked_add(access.length).is_some_and(|end| end <= 72);
             assert!(!taken || inside, "memory was widened");
             taken
         };

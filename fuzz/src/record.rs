@@ -1,7 +1,9 @@
 //! Records: bytes as they are under every protection, and sealed ones that are then altered.
 
 use gambeson_proto::aead::Context;
-use gambeson_proto::record::{Destination, Envelope, HEADER_LEN, Header, INTRODUCTION_LEN, Kind, Plan};
+use gambeson_proto::record::{
+    Destination, Envelope, HEADER_LEN, Header, INTRODUCTION_LEN, Kind, Plan, answer, message, request,
+};
 use gambeson_proto::session::Stamp;
 use gambeson_proto::suite::{Protection, Suite};
 
@@ -21,6 +23,16 @@ pub(crate) const KINDS: [Kind; 9] = [
     Kind::Query,
     Kind::Position,
     Kind::Final,
+];
+
+/// What links say to each other, with the flags that they know.
+const OF_LINKS: [(Kind, u8); 6] = [
+    (Kind::Request, request::ALL),
+    (Kind::Answer, answer::ALL),
+    (Kind::Cancel, 0),
+    (Kind::Control, 0),
+    (Kind::Put, request::ANSWER),
+    (Kind::Get, request::ANSWER),
 ];
 
 /// Takes a payload in one piece or, without `room`, by copying.
@@ -103,8 +115,10 @@ fn envelope_of(record: &[u8]) -> Option<Envelope> {
 
 /// What was sealed opens as it was, and not at all once a bit of it is another.
 fn own(context: &Context, protection: Protection, input: &mut Input<'_>, contiguous: bool) {
-    let kind = KINDS[usize::from(input.byte()) % KINDS.len()];
-    let flags = if kind == Kind::Message { input.byte() & 15 } else { 0 };
+    let of_messages = KINDS.map(|kind| (kind, if kind == Kind::Message { message::ALL } else { 0 }));
+    let kinds = [&of_messages[..], &OF_LINKS[..]].concat();
+    let (kind, known) = kinds[usize::from(input.byte()) % kinds.len()];
+    let flags = if known == 0 { 0 } else { input.byte() & known };
     let (tag, size, data, id) = (input.number(), input.number(), input.number(), input.number());
     let envelope = Envelope { kind, flags, tag, size, data, id };
     let stamp = Stamp { epoch: input.number() as u32, sequence: input.number() >> 1 };

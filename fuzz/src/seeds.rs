@@ -189,6 +189,9 @@ fn records(seed: &mut dyn FnMut(String, Vec<u8>)) {
             let [low, high] = len.to_le_bytes();
             let program = [mode, 0, 1, 7, 100, 0, 9, 1, 20, 30, 1, 8, 45, 0, 2, 0xab, low, high];
             seed(format!("program-{name}-{len}"), program.to_vec());
+            // Region 3, offset 7.
+            let put = [mode, 13, 1, 7, 100, 9, 3, 1, 20, 30, 0, 45, 0, 2, 0xab, low, high];
+            seed(format!("put-{name}-{len}"), put.to_vec());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use gambeson_proto::record::request;
+use gambeson_proto::record::{Kind, request};
 use gambeson_proto::startpoint::{self, Refusal, StartpointBook, Terms};
 
 use crate::domain::floor;
@@ -13,6 +13,7 @@ use crate::endpoint::{Binding, Handler, Origin, Reply, Request, Table};
 use crate::identity::Peer;
 use crate::link::Bytes;
 use crate::refusals;
+use crate::region;
 use crate::request::{Call, Responder};
 use crate::session::{Incident, Opened};
 use crate::shared::Shared;
@@ -66,7 +67,11 @@ impl crate::session::Desk for Desk<'_> {
         refusals::say(*self.tampered, || what.to_owned());
     }
 
-    fn request(&mut self, incident: Incident<'_>) {
+    fn request<'i>(&mut self, incident: Incident<'i>) -> Result<(), Bytes<'i>> {
+        if incident.envelope.kind != Kind::Request {
+            let peer = incident.peer;
+            return region::reach(incident, now(), |refusal| self.refused(refusal, peer));
+        }
         let Incident { binding, envelope, bytes, credit, peer, link, out, cache } = incident;
         let handler = u32::try_from(envelope.tag).unwrap_or(u32::MAX);
         let number = link.number();
@@ -91,10 +96,7 @@ impl crate::session::Desk for Desk<'_> {
                     }
                 }
                 Some(Handler::Threaded(handle)) => {
-                    let payload = match bytes {
-                        Bytes::Here(bytes) => bytes.to_vec(),
-                        Bytes::Own(bytes) => bytes,
-                    };
+                    let payload = bytes.into_vec();
                     let reply = Reply {
                         shared: self.shared.weak().clone(),
                         to: Origin { session: self.key, link: number, request: envelope.data, credit },
@@ -107,11 +109,12 @@ impl crate::session::Desk for Desk<'_> {
                     let request = Request { handler, payload, peer: peer.clone(), reply };
                     let handle = handle.clone();
                     self.shared.pool().run(Box::new(move || handle(request)));
-                    return;
+                    return Ok(());
                 }
             }
         }
         let Responder { link, out, cache, .. } = responder;
         link.handled(out, cache, credit);
+        Ok(())
     }
 }

@@ -20,6 +20,7 @@ use crate::handshake::Party;
 use crate::identity::{Identity, KeyHash, Trust};
 use crate::pool::Pool;
 use crate::refusals::Refusals;
+use crate::region::Region;
 use crate::route::Doors;
 use crate::shared::{Deferred, Shared};
 use crate::startpoint::Startpoint;
@@ -291,6 +292,13 @@ impl Endpoint {
         let mut state = self.shared.lock()?;
         let minted = state.book.mint(self.number, random()?, addresses, caveats);
         minted.map_err(|cause| Error::Startpoint(cause.to_string()))
+    }
+
+    /// Makes memory that startpoints of this endpoint reach if they have a [`Caveat::Memory`] with a window onto it. It is
+    /// the library's as long as the [`Region`] or a clone of it is held.
+    #[must_use = "a region that nobody holds is gone"]
+    pub fn region(&self, memory: Vec<u8>) -> Region {
+        Region::new(&self.table, self.shared.weak().clone(), memory)
     }
 
     /// Ends a startpoint of this endpoint and all that descend from it.

@@ -1,6 +1,7 @@
 //! Endpoints: handlers behind numbers, and what the startpoints bound to them may do (secure-nexus paper, section 3.2).
 
-use std::sync::{Arc, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use gambeson_proto::record::{answer, request};
 use gambeson_proto::startpoint::Grant;
@@ -8,6 +9,7 @@ use gambeson_proto::suite::Protection;
 
 use crate::error::Error;
 use crate::identity::Peer;
+use crate::region::Memory;
 use crate::request::Call;
 use crate::shared::Shared;
 use crate::state::SessionKey;
@@ -90,6 +92,14 @@ impl Handlers {
 pub(crate) struct Table {
     pub(crate) attributes: Attributes,
     handlers: Vec<(u32, Handler)>,
+    regions: Mutex<Regions>,
+}
+
+/// The memory regions of an endpoint that somebody holds.
+#[derive(Default)]
+struct Regions {
+    next: u64,
+    by_number: BTreeMap<u64, Weak<Memory>>,
 }
 
 impl Table {
@@ -99,7 +109,7 @@ impl Table {
         if let Some(pair) = handlers.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(Error::Startpoint(format!("handler {} is there twice; number each once", pair[0].0)));
         }
-        Ok(Table { attributes, handlers })
+        Ok(Table { attributes, handlers, regions: Mutex::default() })
     }
 
     pub(crate) fn find(&self, number: u32) -> Option<&Handler> {
@@ -108,6 +118,26 @@ impl Table {
             _ => self.handlers.binary_search_by_key(&number, |&(number, _)| number).ok()?,
         };
         Some(&self.handlers[at].1)
+    }
+
+    /// Enters a region that `make` makes of its number.
+    pub(crate) fn enter(&self, make: impl FnOnce(u64) -> Arc<Memory>) -> Arc<Memory> {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = make(regions.next);
+        regions.next += 1;
+        regions.by_number.insert(memory.number(), Arc::downgrade(&memory));
+        memory
+    }
+
+    /// The region of this number, if somebody holds it.
+    pub(crate) fn region(&self, number: u64) -> Option<Arc<Memory>> {
+        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        regions.by_number.get(&number)?.upgrade()
+    }
+
+    /// Nobody holds a region any more.
+    pub(crate) fn leave(&self, number: u64) {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).by_number.remove(&number);
     }
 }
 

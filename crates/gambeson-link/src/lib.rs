@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`domain`], [`identity`] | a process's place among links; who it is, and whom it talks to |
 //! | [`endpoint`], [`startpoint`], [`request`] | handlers, what is bound to them, and what they are asked |
+//! | [`region`] | memory that startpoints put into and get from |
 //! | [`carrier`] | what moves bytes between two domains: TCP or shared memory |
 #![deny(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod link;
 mod pool;
 mod reconnect;
 pub mod refusals;
+pub mod region;
 pub mod request;
 mod resumption;
 mod route;
@@ -32,9 +34,10 @@ mod stream;
 pub use domain::{Config, Domain, Endpoint, Progress};
 pub use endpoint::{Attributes, Handlers, Request};
 pub use error::Error;
-pub use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Refusal, Startpoint as Capability};
+pub use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Refusal, Startpoint as Capability, Window};
 pub use gambeson_proto::suite::Protection;
 pub use identity::{Identity, KeyHash, Peer, Trust};
 pub use refusals::Refusals;
+pub use region::Region;
 pub use request::Call;
 pub use startpoint::{Answers, Pending, Startpoint};

@@ -87,6 +87,13 @@ impl Bytes<'_> {
             Bytes::Own(bytes) => bytes,
         }
     }
+
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        match self {
+            Bytes::Here(bytes) => bytes.to_vec(),
+            Bytes::Own(bytes) => bytes,
+        }
+    }
 }
 
 /// Why a record is not taken; each is the end of its carrier.
@@ -261,8 +268,8 @@ impl Link {
         }
         let envelope = envelope.ok_or(Unacceptable("a record of a kind that this version does not know"))?;
         let len = payload.len();
-        let begins = matches!(envelope.kind, Kind::Request | Kind::Answer | Kind::Control);
-        let counts = (begins || envelope.kind == Kind::More) && !matches!(self.role, Role::Control);
+        let begins = matches!(envelope.kind, Kind::Request | Kind::Put | Kind::Answer | Kind::Control);
+        let counts = (begins || matches!(envelope.kind, Kind::More | Kind::Get)) && !matches!(self.role, Role::Control);
         let cost = if counts { len + COST } else { 0 };
         if self.used + cost > WINDOW {
             return Err(Unacceptable("more than it has credit for"));

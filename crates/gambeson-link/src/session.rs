@@ -1,6 +1,7 @@
 //! A session: two domains, one carrier at a time, and the links between their endpoints and startpoints. Bytes come in
 //! and go out through the carrier that it is given; it waits for nothing.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,8 +67,9 @@ pub(crate) trait Desk {
     fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String>;
     /// Hears of what somebody on the way must have altered.
     fn tampered(&mut self, what: &str);
-    /// Has a request handled; what handling it costs comes back when that is over.
-    fn request(&mut self, incident: Incident<'_>);
+    /// Has a request handled; what handling it costs comes back when that is over. Its bytes come back at once when it
+    /// has to wait: then it is asked again, before whatever follows on its link.
+    fn request<'i>(&mut self, incident: Incident<'i>) -> Result<(), Bytes<'i>>;
 }
 
 /// A link that an endpoint admitted.
@@ -88,6 +90,19 @@ pub(crate) struct Incident<'i> {
     pub(crate) link: &'i mut Link,
     pub(crate) out: &'i mut Outgoing,
     pub(crate) cache: &'i mut KeyCache,
+}
+
+/// What waits on a link.
+enum Parked {
+    Request {
+        envelope: Envelope,
+        bytes: Vec<u8>,
+        credit: usize,
+        /// Whether anybody still waits for its answers.
+        open: bool,
+    },
+    /// The startpoint is gone.
+    Release,
 }
 
 /// Two domains that know each other.
@@ -113,6 +128,8 @@ pub(crate) struct Session {
     ours: Vec<Option<Box<Link>>>,
     /// Links whose endpoints are here.
     theirs: Vec<Option<Box<Link>>>,
+    /// What waits for its turn on links to endpoints here, behind a request that had to wait.
+    parked: BTreeMap<u64, VecDeque<Parked>>,
     acknowledged: u64,
     /// When the peer was last found to have said something, how much that was in all, and whether it was asked since.
     heard: (Instant, u64, bool),
@@ -155,6 +172,7 @@ impl Session {
             control,
             ours: Vec::new(),
             theirs: Vec::new(),
+            parked: BTreeMap::new(),
             acknowledged: 0,
             heard: (Instant::now(), 0, false),
             over: None,
@@ -217,6 +235,11 @@ impl Session {
         self.ours.iter().any(Option::is_some)
     }
 
+    /// Whether something waits on links to endpoints here.
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
     /// A startpoint is gone.
     pub(crate) fn release(&mut self, cache: &mut KeyCache, number: u64) {
         let link = self.ours[place(number)].take();
@@ -265,7 +288,7 @@ impl Session {
 
     /// Reads what has come and does what it says. Whether anything did.
     pub(crate) fn progress(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> bool {
-        let mut any = false;
+        let mut any = !self.parked.is_empty() && self.resume_parked(cache, desk);
         // Not for ever: there are other sessions, too.
         for _ in 0..TURN {
             match self.take(cache, desk) {
@@ -312,7 +335,41 @@ impl Session {
                 link.pump(&mut self.out, cache);
             }
             self.flush();
+            any = true;
         }
+        any
+    }
+
+    /// Goes on with what waited on links to endpoints here. Whether anything could.
+    fn resume_parked(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> bool {
+        let Self { parked, theirs, out, peer, over, .. } = self;
+        let mut any = false;
+        parked.retain(|&number, waiting| {
+            let slot = &mut theirs[place(number)];
+            while let Some(first) = waiting.pop_front() {
+                let Parked::Request { envelope, bytes, credit, open } = first else {
+                    *slot = None;
+                    continue;
+                };
+                let Some(link) = slot else { continue };
+                let Role::End(binding) = &link.role else { continue };
+                if envelope.kind == Kind::Get && !(open && over.is_none()) {
+                    link.handled(out, cache, credit);
+                    continue;
+                }
+                let (binding, bytes) = (binding.clone(), Bytes::Own(bytes));
+                if let Err(bytes) = desk.request(Incident { binding, envelope, bytes, credit, peer, link, out, cache })
+                {
+                    waiting.push_front(Parked::Request { envelope, bytes: bytes.into_vec(), credit, open });
+                    return true;
+                }
+                if !open && let Some(link) = slot {
+                    link.answers().cancel(envelope.data);
+                }
+                any = true;
+            }
+            false
+        });
         any
     }
 
@@ -356,7 +413,7 @@ impl Session {
     fn take(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> Result<bool, Unacceptable> {
         let mut any = false;
         loop {
-            let Self { incoming, control, ours, theirs, out, peer, links, suite, side, change, .. } = self;
+            let Self { incoming, control, ours, theirs, parked, out, peer, links, suite, side, change, .. } = self;
             let record = incoming.record(LONGEST).map_err(|_| Unacceptable("a record longer than any"))?;
             let Some((turn, record)) = record else { return Ok(any) };
             any = true;
@@ -442,6 +499,11 @@ impl Session {
                                 self.end(&why);
                                 return Ok(true);
                             }
+                            // What came before and waits is done first.
+                            if let Some(parked) = parked.get_mut(&data) {
+                                parked.push_back(Parked::Release);
+                                theirs[place(data)] = Some(link);
+                            }
                         }
                     }
                     word::KEEP => self.asked_to_keep(cache, Some(data)),
@@ -493,11 +555,30 @@ impl Session {
                     }
                     link.handled(out, cache, credit);
                 }
-                (Kind::Request, Role::End(binding)) => {
+                (Kind::Request | Kind::Put | Kind::Get, Role::End(binding)) => {
+                    if let Some(parked) = parked.get_mut(&number) {
+                        let bytes = bytes.into_vec();
+                        parked.push_back(Parked::Request { envelope, bytes, credit, open: true });
+                        continue;
+                    }
                     let binding = binding.clone();
-                    desk.request(Incident { binding, envelope, bytes, credit, peer, link, out, cache });
+                    let done = desk.request(Incident { binding, envelope, bytes, credit, peer, link, out, cache });
+                    if let Err(bytes) = done {
+                        let first = Parked::Request { envelope, bytes: bytes.into_vec(), credit, open: true };
+                        parked.insert(number, VecDeque::from([first]));
+                    }
                 }
-                (Kind::Cancel, Role::End(_)) => link.answers().cancel(envelope.data),
+                (Kind::Cancel, Role::End(_)) => {
+                    let parked = parked.get_mut(&number).into_iter().flatten();
+                    let found = parked.filter_map(|parked| match parked {
+                        Parked::Request { envelope: asked, open, .. } if asked.data == envelope.data => Some(open),
+                        _ => None,
+                    });
+                    match found.last() {
+                        Some(open) => *open = false,
+                        None => link.answers().cancel(envelope.data),
+                    }
+                }
                 _ => return Err(Unacceptable("a message that goes the wrong way on its link")),
             }
         }
@@ -505,7 +586,7 @@ impl Session {
 }
 
 /// The longest answer that is taken.
-const ANSWER_MAX: usize = 1 << 30;
+pub(crate) const ANSWER_MAX: usize = 1 << 30;
 
 /// Roots by direction as we see it.
 fn directed(keys: LinkKeys, end: End) -> PairRoots {

@@ -22,7 +22,7 @@ use crate::state::{SessionKey, State};
 
 /// One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
 pub struct Startpoint {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     session: SessionKey,
     number: u64,
     capability: Capability,
@@ -138,7 +138,7 @@ impl Startpoint {
     pub fn start(&self, handler: u32, payload: &[u8]) -> Result<Pending<&Self>, Error> {
         let mut state = self.shared.lock()?;
         let number = self.issue(&mut state, handler, payload, request::ANSWER)?;
-        Ok(Pending { startpoint: self, number, over: false })
+        Ok(Pending::new(self, number))
     }
 
     /// [`Startpoint::start`], for who keeps the request longer than he borrows the startpoint: tasks, other languages.
@@ -148,7 +148,7 @@ impl Startpoint {
     pub fn start_owned(self: &Arc<Self>, handler: u32, payload: &[u8]) -> Result<Pending<Arc<Self>>, Error> {
         let mut state = self.shared.lock()?;
         let number = self.issue(&mut state, handler, payload, request::ANSWER)?;
-        Ok(Pending { startpoint: self.clone(), number, over: false })
+        Ok(Pending::new(self.clone(), number))
     }
 
     /// Sends a request that is answered by a stream.
@@ -172,22 +172,26 @@ impl Startpoint {
     }
 
     fn issue(&self, state: &mut State, handler: u32, payload: &[u8], flags: u8) -> Result<u64, Error> {
+        let (tag, size) = (handler.into(), payload.len() as u64);
+        self.ask(state, Envelope { flags, tag, size, ..Envelope::new(Kind::Request) }, payload)
+    }
+
+    /// Sends a message that asks for something; its number, if an answer is wanted.
+    pub(crate) fn ask(&self, state: &mut State, envelope: Envelope, payload: &[u8]) -> Result<u64, Error> {
         let State { sessions, cache, .. } = state;
         let session = sessions.get_mut(self.session).ok_or_else(|| gone("it has ended"))?;
         if let Some(why) = session.over() {
             return Err(gone(why));
         }
         let (link, out) = session.link(self.number).ok_or_else(|| gone("it was released"))?;
-        let number = if flags == 0 { 0 } else { waiting(link).begin() };
-        let size = payload.len() as u64;
-        let envelope = Envelope { flags, tag: handler.into(), size, data: number, ..Envelope::new(Kind::Request) };
-        link.send(out, cache, envelope, payload);
+        let number = if envelope.flags == 0 { 0 } else { waiting(link).begin() };
+        link.send(out, cache, Envelope { data: number, ..envelope }, payload);
         session.flush();
         Ok(number)
     }
 
     /// Waits until what was sent is in the session's stream: how a fast sender is held to the pace of the handlers.
-    fn drain(&self, deadline: Option<Instant>) -> Result<bool, Error> {
+    pub(crate) fn drain(&self, deadline: Option<Instant>) -> Result<bool, Error> {
         let drained = |state: &mut State| {
             let Some(session) = state.sessions.get_mut(self.session) else { return Some(Err(gone("it has ended"))) };
             if let Some(why) = session.over() {
@@ -304,6 +308,10 @@ pub struct Pending<S: Deref<Target = Startpoint>> {
 }
 
 impl<S: Deref<Target = Startpoint>> Pending<S> {
+    pub(crate) fn new(startpoint: S, number: u64) -> Self {
+        Pending { startpoint, number, over: false }
+    }
+
     /// Waits for the answer, at most so long.
     ///
     /// # Errors
@@ -319,13 +327,18 @@ impl<S: Deref<Target = Startpoint>> Pending<S> {
     /// # Errors
     /// As there. The answer is taken once.
     pub fn wait_into(&mut self, into: &mut Vec<u8>, patience: Duration) -> Result<(), Error> {
+        self.wait_for(patience, |bytes| std::mem::swap(into, bytes))
+    }
+
+    /// Waits for the answer, which `take` may have; its memory is kept for the next one.
+    pub(crate) fn wait_for(&mut self, patience: Duration, mut take: impl FnMut(&mut Vec<u8>)) -> Result<(), Error> {
         let (startpoint, number) = (&*self.startpoint, self.number);
         if self.over {
             return Err(Error::Handler("the answer to this request was taken before".into()));
         }
         let answer = startpoint.next(number, Some(patience), |state, answer| {
             if let Answer::Some(bytes) = answer {
-                std::mem::swap(into, bytes);
+                take(bytes);
                 let memory = std::mem::take(bytes);
                 startpoint.with(state, |waiting| {
                     waiting.recycle(number, memory);

@@ -151,7 +151,7 @@ impl State {
             }
             by_name.remove(&session.resumption().name);
             // Startpoints that are still there say why it ended.
-            session.has_startpoints()
+            session.has_startpoints() || session.has_parked()
         });
         for (key, session) in sessions.iter_mut() {
             session.listen(cache, shared.silence);

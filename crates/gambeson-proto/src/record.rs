@@ -78,6 +78,10 @@ pub enum Kind {
     Cancel = 18,
     /// What the ends of a session say to each other beside their links.
     Control = 19,
+    /// Begins a write into a memory region: id = region, tag = offset, size, data = the request's number.
+    Put = 20,
+    /// Asks for size bytes of a memory region: id = region, tag = offset, data = the request's number. No payload.
+    Get = 21,
 }
 
 /// Flags of a [`Kind::Message`].
@@ -96,7 +100,7 @@ pub mod message {
     pub const ALL: u8 = 31;
 }
 
-/// Flags of a [`Kind::Request`].
+/// Flags of a [`Kind::Request`]; of [`Kind::Put`] and [`Kind::Get`] the first.
 pub mod request {
     /// An answer is wanted; otherwise the request is one-way.
     pub const ANSWER: u8 = 1;
@@ -173,6 +177,8 @@ impl Envelope {
             17 => Kind::Answer,
             18 => Kind::Cancel,
             19 => Kind::Control,
+            20 => Kind::Put,
+            21 => Kind::Get,
             _ => return None,
         };
         let flags = from[1];
@@ -180,6 +186,7 @@ impl Envelope {
             Kind::Message => message::ALL,
             Kind::Request => request::ALL,
             Kind::Answer => answer::ALL,
+            Kind::Put | Kind::Get => request::ANSWER,
             _ => 0,
         };
         if flags & !known != 0 || from[2..8] != [0; 6] {

@@ -1,17 +1,18 @@
 //! Two sessions over a network that a seed makes: it cuts bytes anywhere, loses connections with what is under way, flips,
-//! drops, doubles, swaps and makes up bytes. Whatever it does, every request comes once, in order, and is answered rightly.
+//! drops, doubles, swaps and makes up bytes. Whatever it does, every request, put and get comes once, in
+//! order, and is answered rightly.
 //!
 //! `GAMBESON_SEED=n` runs that seed alone, `GAMBESON_SEEDS=n` the first n.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use gambeson_proto::key_schedule::SessionKeys;
 use gambeson_proto::record::{answer, request};
 use gambeson_proto::secret::Secret32;
-use gambeson_proto::startpoint::{EndpointKey, Limits, Refusal, StartpointBook, StartpointName, Terms};
+use gambeson_proto::startpoint::{Caveat, EndpointKey, Limits, Refusal, StartpointBook, StartpointName, Terms};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::epoll::EventFlags;
@@ -20,6 +21,7 @@ use super::*;
 use crate::carrier::Kind as Carried;
 use crate::endpoint::{Attributes, Handlers, Table};
 use crate::identity::KeyHash;
+use crate::region::Region;
 use crate::request::Answer;
 
 /// One direction of a connection.
@@ -82,11 +84,16 @@ fn connect(random: &mut Xoshiro256PlusPlus, transport: Transport) -> ([Box<dyn C
 }
 
 const OWNER: [u8; 32] = [2; 32];
+const REGION: usize = 2_100_000;
 
 struct Endpoint {
     book: StartpointBook,
     table: Arc<Table>,
+    /// Memory for each of two links.
+    regions: [Region; 2],
     requests: u64,
+    /// Says when something has to wait.
+    busy: Option<Xoshiro256PlusPlus>,
     /// What has come over which link, if somebody wants to know.
     came: Option<Vec<(u64, Vec<u8>)>>,
     /// How often an answer says what was asked.
@@ -95,14 +102,19 @@ struct Endpoint {
 
 impl Endpoint {
     fn new() -> Self {
+        Self::with_memory(0)
+    }
+
+    fn with_memory(len: usize) -> Self {
         let table = Arc::new(Table::new(Attributes::default(), Handlers::new()).expect("no handlers"));
         let book = StartpointBook::new(OWNER, Limits::default());
-        Endpoint { book, table, requests: 0, came: None, times: 1 }
+        let regions = [(); 2].map(|()| Region::new(&table, Weak::new(), vec![0x55; len]));
+        Endpoint { book, table, regions, requests: 0, busy: None, came: None, times: 1 }
     }
 
     /// With an endpoint of which `client` opens a link.
     fn opened(client: &mut Session, cache: &mut KeyCache, protection: Protection) -> (Self, u64) {
-        let mut endpoint = Self::new();
+        let mut endpoint = Self::with_memory(REGION);
         endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
         let link = endpoint.link(4, client, cache, protection);
         (endpoint, link)
@@ -110,7 +122,8 @@ impl Endpoint {
 
     /// A link of `client` to it, by a startpoint of its own.
     fn link(&mut self, root: u8, client: &mut Session, cache: &mut KeyCache, protection: Protection) -> u64 {
-        let capability = self.book.mint(1, [root; 16], Vec::new(), []).expect("a startpoint");
+        let memory = Caveat::Memory(self.regions.each_ref().map(|region| region.whole(3)).to_vec());
+        let capability = self.book.mint(1, [root; 16], Vec::new(), [memory]).expect("a startpoint");
         let opening = capability.activate(client.links(), [5; 16], protection, None).expect("ours to use");
         client.open_link(cache, opening)
     }
@@ -127,17 +140,29 @@ impl Desk for Endpoint {
 
     fn tampered(&mut self, _: &str) {}
 
-    fn request(&mut self, incident: Incident<'_>) {
-        let Incident { envelope, bytes, credit, link, out, cache, .. } = incident;
+    fn request<'i>(&mut self, incident: Incident<'i>) -> Result<(), Bytes<'i>> {
+        if self.busy.as_mut().is_some_and(|random| random.random_bool(0.2)) {
+            return Err(incident.bytes);
+        }
+        let came = (incident.link.number(), incident.bytes.get().to_vec());
+        if incident.envelope.kind != Kind::Request {
+            crate::region::reach(incident, 1, |refusal| refusal.to_string())?;
+        } else {
+            let Incident { envelope, bytes, credit, link, out, cache, .. } = incident;
+            if envelope.flags & request::ANSWER != 0 {
+                let mut mask = [0];
+                self.regions[place(link.number())].read(0, &mut mask).expect("its first byte");
+                let bytes: Vec<u8> =
+                    bytes.get().iter().map(|byte| byte ^ mask[0]).collect::<Vec<u8>>().repeat(self.times);
+                crate::request::answer(link, out, cache, envelope.data, answer::LAST, &bytes);
+            }
+            link.handled(out, cache, credit);
+        }
         self.requests += 1;
-        if let Some(came) = &mut self.came {
-            came.push((link.number(), bytes.get().to_vec()));
+        if let Some(all) = &mut self.came {
+            all.push(came);
         }
-        if envelope.flags & request::ANSWER != 0 {
-            let bytes: Vec<u8> = bytes.get().iter().map(|byte| byte ^ 0x55).collect::<Vec<u8>>().repeat(self.times);
-            crate::request::answer(link, out, cache, envelope.data, answer::LAST, &bytes);
-        }
-        link.handled(out, cache, credit);
+        Ok(())
     }
 }
 
@@ -179,7 +204,8 @@ fn disturb(wire: &mut VecDeque<u8>, random: &mut Xoshiro256PlusPlus) {
     }
 }
 
-/// Requests that a seed makes over two links, and whether each comes once, in order, and is answered rightly.
+/// Requests, puts and gets that a seed makes over two links, and whether each comes once, in order, and is answered
+/// rightly.
 struct Work {
     seed: u64,
     links: [u64; 2],
@@ -187,7 +213,10 @@ struct Work {
     /// Of how many one is long.
     long: f64,
     asked: Vec<(u64, Vec<u8>)>,
+    /// Answers that must come.
     waiting: VecDeque<(u64, u64, Vec<u8>)>,
+    /// What the links' regions must be once all has landed that was asked so far.
+    memory: [Vec<u8>; 2],
 }
 
 impl Work {
@@ -201,17 +230,32 @@ impl Work {
             let number = self.asked.len() as u64;
             let longest = if random.random_bool(self.long) { 2_000_000 } else { 3000 };
             let filling = std::iter::repeat_n(number as u8, random.random_range(0..longest));
-            let bytes: Vec<u8> = number.to_le_bytes().into_iter().chain(filling).collect();
-            let link = self.links[random.random_range(0..2)];
+            let mut bytes: Vec<u8> = number.to_le_bytes().into_iter().chain(filling).collect();
+            let which = random.random_range(0..2);
+            let (link, memory) = (self.links[which], &mut self.memory[which]);
+            let kind = [Kind::Request, Kind::Put, Kind::Get][random.random_range(0..3_usize)];
+            let offset = if random.random_bool(0.3) { 0 } else { random.random_range(0..=REGION - bytes.len()) };
+            let (tag, id, size) = (offset as u64, which as u64, bytes.len() as u64);
+            let there = &mut memory[offset..offset + bytes.len()];
+            let answer = match kind {
+                Kind::Put => {
+                    there.copy_from_slice(&bytes);
+                    Vec::new()
+                }
+                Kind::Get => {
+                    bytes.clear();
+                    there.to_vec()
+                }
+                _ => bytes.iter().map(|byte| byte ^ memory[0]).collect(),
+            };
             let (opened, out) = client.link(link).expect("it is open");
             let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
-            let answered = random.random_bool(0.7);
+            let answered = kind == Kind::Get || random.random_bool(0.7);
             let number = if answered { answers.begin() } else { 0 };
             let flags = if answered { request::ANSWER } else { 0 };
-            let envelope = Envelope { flags, size: bytes.len() as u64, data: number, ..Envelope::new(Kind::Request) };
-            opened.send(out, cache, envelope, &bytes);
+            opened.send(out, cache, Envelope { kind, flags, tag, size, data: number, id }, &bytes);
             if answered {
-                self.waiting.push_back((link, number, bytes.clone()));
+                self.waiting.push_back((link, number, answer));
             }
             self.asked.push((link, bytes));
         }
@@ -221,8 +265,7 @@ impl Work {
             match answers.poll(*number, None) {
                 Answer::None => {}
                 Answer::Some(came) => {
-                    assert!(came.iter().zip(bytes).all(|(one, other)| one ^ 0x55 == *other), "seed {seed}");
-                    assert_eq!(came.len(), bytes.len(), "seed {seed}");
+                    assert!(came == *bytes, "seed {seed}: {} bytes in place of {}", came.len(), bytes.len());
                     answers.end(*number);
                     self.waiting.pop_front();
                 }
@@ -239,7 +282,16 @@ impl Work {
             let (came, asked) = (of(&came), of(&self.asked));
             assert!(came == asked, "seed {}: every request comes once and in the order of its link", self.seed);
         }
+        for (region, model) in endpoint.regions.iter().zip(&self.memory) {
+            let same = region.with(|bytes| *bytes == model[..]).expect("no handler");
+            assert!(same, "seed {}: a region differs", self.seed);
+        }
     }
+}
+
+/// Regions as they are at first.
+fn untouched() -> [Vec<u8>; 2] {
+    [(); 2].map(|()| vec![0x55; REGION])
 }
 
 fn run(seed: u64, protection: Protection, hostile: bool) {
@@ -251,8 +303,10 @@ fn run(seed: u64, protection: Protection, hostile: bool) {
     let (mut endpoint, first) = Endpoint::opened(&mut client, &mut caches[0], protection);
     let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
     endpoint.came = Some(Vec::new());
+    endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(random.random()));
     let wanted = random.random_range(1..30_u64);
-    let mut work = Work { seed, links, wanted, long: 0.2, asked: Vec::new(), waiting: VecDeque::new() };
+    let mut work =
+        Work { seed, links, wanted, long: 0.2, asked: Vec::new(), waiting: VecDeque::new(), memory: untouched() };
     let (mut quiet, mut silences) = (0, 0);
     while !work.is_done(&endpoint) {
         work.go_on(&mut client, &mut caches[0], &mut random);
@@ -332,8 +386,9 @@ fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
     let (mut endpoint, first) = Endpoint::opened(&mut client, &mut caches[0], protection);
     let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
     endpoint.came = Some(Vec::new());
+    endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(random.random()));
     let (wanted, long) = (random.random_range(20..60), if seed % 5 == 1 { 0.3 } else { 0.03 });
-    let mut work = Work { seed, links, wanted, long, asked: Vec::new(), waiting: VecDeque::new() };
+    let mut work = Work { seed, links, wanted, long, asked: Vec::new(), waiting: VecDeque::new(), memory: untouched() };
     let (mut quiet, mut silences) = (0, 0);
     let mut step: Option<Step> = None;
     let mut late: Vec<Consent> = Vec::new();
@@ -495,6 +550,41 @@ fn who_asks_and_does_not_listen_can_soon_ask_no_more() {
         });
         let answer = answer.take(100_000).find(|answer| !matches!(answer, Answer::None));
         assert!(matches!(answer, Some(Answer::Some(bytes)) if bytes.len() % 180_000 == 0 || bytes.len() == 1_200_000));
+    }
+}
+
+#[test]
+fn who_gets_and_does_not_listen_has_one_answer_waiting() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
+    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
+    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
+    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+    let (mut endpoint, number) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
+    let mut asked = Vec::new();
+    for _ in 0..8 {
+        let (link, out) = client.link(number).expect("it is open");
+        let Role::Start(answers) = &mut link.role else { panic!("a startpoint's link") };
+        let (data, size) = (answers.begin(), REGION as u64);
+        let get = Envelope { flags: request::ANSWER, size, data, ..Envelope::new(Kind::Get) };
+        link.send(out, &mut caches[0], get, &[]);
+        asked.push(data);
+    }
+    for _ in 0..10_000 {
+        client.flush();
+        server.progress(&mut caches[1], &mut endpoint);
+    }
+    assert_eq!(endpoint.requests, 1, "the others wait until the answer to the first is taken");
+    let mut nobody = Endpoint::new();
+    for number_of in asked {
+        let answer = std::iter::repeat_with(|| {
+            client.progress(&mut caches[0], &mut nobody);
+            server.progress(&mut caches[1], &mut endpoint);
+            let Role::Start(answers) = &mut client.link(number).expect("it is open").0.role else { unreachable!() };
+            answers.poll(number_of, None)
+        });
+        let answer = answer.take(100_000).find(|answer| !matches!(answer, Answer::None));
+        assert!(matches!(answer, Some(Answer::Some(bytes)) if bytes == [0x55; REGION]));
     }
 }
 

@@ -159,9 +159,14 @@ impl Grant {
         self.decide(now, self.rules.allow_method(method), Refusal::Method)
     }
 
-    /// Takes one use for an access to memory, which must lie in one window of each list, with all its rights.
-    pub fn access(&self, access: &Window, now: u64) -> Result<(), Refusal> {
-        self.decide(now, self.rules.allow_access(access), Refusal::Memory)
+    /// Takes one use for an access to memory, which must lie in one window of each list, with all its rights, and in
+    /// the region, which has so many bytes; `None`: there is no such region.
+    pub fn access(&self, access: &Window, region: Option<u64>, now: u64) -> Result<(), Refusal> {
+        let allowed = self.rules.allow_access(access);
+        let end = access.offset.checked_add(access.length);
+        let inside = end.zip(region).is_some_and(|(end, length)| end <= length);
+        // What regions there are is told only to who may reach there.
+        self.decide(now, allowed && inside, if allowed { Refusal::Absent } else { Refusal::Memory })
     }
 
     /// Whether the link may still be there: to be asked now and then of links that are quiet. Not counted.

@@ -34,11 +34,13 @@ pub enum Refusal {
     Memory = 12,
     /// The endpoint keeps as much for this startpoint as it may.
     Full = 13,
+    /// The memory region is not there, or not any more, or ends before the access does.
+    Absent = 14,
 }
 
 impl Refusal {
     /// Every reason there is, by number.
-    pub const ALL: [Refusal; 13] = [
+    pub const ALL: [Refusal; 14] = [
         Refusal::Malformed,
         Refusal::Replayed,
         Refusal::Unknown,
@@ -52,6 +54,7 @@ impl Refusal {
         Refusal::Method,
         Refusal::Memory,
         Refusal::Full,
+        Refusal::Absent,
     ];
 
     /// The reason of this number in an answer.
@@ -92,6 +95,7 @@ impl fmt::Display for Refusal {
                 "the endpoint keeps as many links, use counts or revocations for this startpoint as it may; close \
                  links, or ask its owner for another startpoint"
             }
+            Refusal::Absent => "the memory region is not there any more, or ends before this access does",
         })
     }
 }

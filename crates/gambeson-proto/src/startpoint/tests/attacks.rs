@@ -95,7 +95,7 @@ fn a_thief_of_a_bearers_bytes_can_what_the_bearer_could_and_no_more() {
     wider.narrow(Caveat::Memory(vec![window(0, 0, 1, Window::READ)])).expect("there is room");
     let grant = world.open(&wider, &mallory).expect("it is no narrower");
     assert_eq!(grant.permit(2, NOW), Err(Refusal::Method));
-    assert_eq!(grant.access(&window(0, 0, 1, Window::READ), NOW), Err(Refusal::Memory));
+    assert_eq!(grant.access(&window(0, 0, 1, Window::READ), WHOLE, NOW), Err(Refusal::Memory));
 }
 
 #[test]

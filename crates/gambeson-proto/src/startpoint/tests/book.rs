@@ -25,14 +25,14 @@ fn memory_is_reached_inside_one_window_of_every_list() {
     let alice = world.alice.hash;
     let none = world.mint(1, []);
     let access = window(5, 100, 10, Window::READ);
-    assert_eq!(world.open(&none, &alice).unwrap().access(&access, NOW), Err(Refusal::Memory));
+    assert_eq!(world.open(&none, &alice).unwrap().access(&access, WHOLE, NOW), Err(Refusal::Memory));
     // Not even if a startpoint could be made without a list.
     assert!(!rules::Rules::new(Vec::new()).allow_access(&access));
     let two = [window(5, 100, 50, BOTH), window(6, 0, u64::MAX, Window::READ)];
     let mut startpoint = world.mint(2, [Caveat::Memory(two.to_vec())]);
     let grant = world.open(&startpoint, &alice).unwrap();
     for inside in [access, two[0], two[1], window(5, 149, 1, BOTH), window(6, u64::MAX - 1, 1, Window::READ)] {
-        assert_eq!(grant.access(&inside, NOW), Ok(()), "{inside:?}");
+        assert_eq!(grant.access(&inside, WHOLE, NOW), Ok(()), "{inside:?}");
     }
     let outside = [
         window(5, 99, 2, Window::READ),
@@ -47,14 +47,18 @@ fn memory_is_reached_inside_one_window_of_every_list() {
         window(5, 100, 1, 4),
     ];
     for outside in outside {
-        assert_eq!(grant.access(&outside, NOW), Err(Refusal::Memory), "{outside:?}");
+        assert_eq!(grant.access(&outside, WHOLE, NOW), Err(Refusal::Memory), "{outside:?}");
     }
+    for (region, verdict) in [(Some(150), Ok(())), (Some(149), Err(Refusal::Absent)), (None, Err(Refusal::Absent))] {
+        assert_eq!(grant.access(&two[0], region, NOW), verdict, "{region:?}");
+    }
+    assert_eq!(grant.access(&outside[0], None, NOW), Err(Refusal::Memory), "that there is none is not told to others");
     startpoint.narrow(Caveat::Memory(vec![window(5, 0, 105, Window::READ)])).unwrap();
     let grant = world.open(&startpoint, &alice).unwrap();
-    assert_eq!(grant.access(&window(5, 100, 5, Window::READ), NOW), Ok(()));
-    assert_eq!(grant.access(&window(5, 100, 6, Window::READ), NOW), Err(Refusal::Memory));
-    assert_eq!(grant.access(&window(5, 100, 5, Window::WRITE), NOW), Err(Refusal::Memory));
-    assert_eq!(grant.access(&window(6, 0, 1, Window::READ), NOW), Err(Refusal::Memory));
+    assert_eq!(grant.access(&window(5, 100, 5, Window::READ), WHOLE, NOW), Ok(()));
+    assert_eq!(grant.access(&window(5, 100, 6, Window::READ), WHOLE, NOW), Err(Refusal::Memory));
+    assert_eq!(grant.access(&window(5, 100, 5, Window::WRITE), WHOLE, NOW), Err(Refusal::Memory));
+    assert_eq!(grant.access(&window(6, 0, 1, Window::READ), WHOLE, NOW), Err(Refusal::Memory));
 }
 
 #[test]
@@ -67,7 +71,7 @@ fn uses_are_counted_where_they_were_limited_over_all_that_descends_from_there() 
     let (alice, bob) = (world.alice.hash, world.bob.hash);
     let (at_alices, at_bobs) = (world.open(&alices, &alice).unwrap(), world.open(&bobs, &bob).unwrap());
     assert_eq!(at_bobs.permit(1, NOW), Ok(()));
-    assert_eq!(at_bobs.access(&window(1, 0, 1, Window::READ), NOW), Ok(()), "an access is a use as well");
+    assert_eq!(at_bobs.access(&window(1, 0, 1, Window::READ), WHOLE, NOW), Ok(()), "an access is a use as well");
     assert_eq!(at_bobs.permit(1, NOW), Err(Refusal::UsedUp), "his own limit");
     // What was refused took nothing of the others'.
     assert_eq!(at_alices.permit(1, NOW), Ok(()));

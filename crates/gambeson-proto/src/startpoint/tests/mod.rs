@@ -129,6 +129,9 @@ fn print(keys: &LinkKeys) -> [(u64, [u8; 16]); 2] {
         .map(|root| (root.connection_id(), root.epoch(0, Suite::Aes256Gcm, Protection::Privacy).mac(0, b"fingerprint")))
 }
 
+/// A region that no window goes beyond.
+const WHOLE: Option<u64> = Some(u64::MAX);
+
 fn window(region: u64, offset: u64, length: u64, rights: u8) -> Window {
     Window { region, offset, length, rights }
 }

@@ -295,7 +295,7 @@ impl Play {
             if !reaches(caveats, &access) {
                 reasons.push(Refusal::Memory);
             }
-            grant.access(&access, self.model.now)
+            grant.access(&access, WHOLE, self.model.now)
         };
         agree(&verdict, &reasons);
         if verdict.is_ok() {
