@@ -28,7 +28,7 @@ pub fn may_swap() -> bool {
     UNLOCKED.load(Ordering::Relaxed)
 }
 
-/// How many blocks [`SecretPages`] was asked for so far.
+/// How many blocks and boxes this process asked for so far. Nothing is to be asked for per message.
 pub fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
@@ -112,6 +112,7 @@ pub(crate) struct Boxes(Arena);
 impl Boxes {
     /// A slot, all zero: most secrets are 32 bytes, and a mark and a block's header would double that.
     pub(crate) fn slot(&self) -> Option<NonNull<u8>> {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         if cfg!(miri) {
             // SAFETY: not empty. Miri knows no pages of this kind, and slots of one allocation would hide misuse from it.
             return NonNull::new(unsafe { std::alloc::alloc_zeroed(Layout::new::<[u128; 2]>()) });
@@ -171,6 +172,7 @@ impl Boxes {
     /// # Safety
     /// The layout is not empty.
     pub(crate) unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         if cfg!(miri) {
             // SAFETY: the caller says that it is not empty. Miri knows no pages of this kind.
             return unsafe { std::alloc::alloc_zeroed(layout) };
