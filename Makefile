@@ -88,6 +88,10 @@ conformance: environments build ## other projects' MPI test suites, plain and se
 
 # --- instruments
 
+.PHONY: bench-peers
+bench-peers: ## what `gambeson bench link --peers build/peers` compares links with (ZeroMQ, nng, gRPC: Debian's packages)
+	@$(MAKE) --no-print-directory -C bench/peers OUT=$(abspath build/peers)
+
 .PHONY: asan
 asan: environments ## a real MPI job with the provider under AddressSanitizer
 	@tools/asan.sh
