@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::bench::part;
 use crate::commands::{audit, bench, completion, doctor, enter, keep, manual, policy, run, sim, start};
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Probe(probe::Arguments),
     #[command(hide = true)]
+    Part(part::Arguments),
+    #[command(hide = true)]
     Manual(manual::Arguments),
     /// Holds a job's files on another host
     #[command(hide = true)]
@@ -49,6 +52,7 @@ impl Command {
             Self::Sim(arguments) => sim::execute(&arguments),
             Self::Completion(arguments) => completion::execute(&arguments),
             Self::Probe(arguments) => probe::execute(&arguments),
+            Self::Part(arguments) => part::execute(&arguments),
             Self::Manual(arguments) => manual::execute(&arguments),
             Self::Keep => keep::execute(),
             Self::Start(arguments) => start::execute(&arguments),

@@ -1,5 +1,8 @@
 //! Messages between two processes, plain and sealed in alternation.
 
+pub(crate) mod coupled;
+pub(crate) mod link;
+pub(crate) mod part;
 mod plot;
 mod statistics;
 mod table;

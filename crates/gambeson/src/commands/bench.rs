@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::{self, Picture, Wanted};
+use crate::bench::{self, Picture, Wanted, coupled, link};
 use crate::failure::Failure;
 use crate::probe::job::Starter;
 
@@ -22,6 +22,8 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Messages(Messages),
+    Link(Link),
+    Coupled(Coupled),
     Sim(Sim),
 }
 
@@ -35,6 +37,95 @@ struct Sim {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
+
+/// Links between two processes of this host: in clear, with integrity and sealed, beside bare carriers
+#[derive(Args)]
+#[command(after_long_help = WHAT_LINKS_ARE_COMPARED_WITH)]
+struct Link {
+    /// Lengths of requests and answers, separated by commas; K and M are powers of 1024
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "SIZES",
+        value_parser = request,
+        default_value = "8,64,256,1K,4K,16K,64K,256K,1M"
+    )]
+    lengths: Vec<usize>,
+    /// Figures 6 and 7 of the paper again instead: time against length, two carriers, secure and unsecure
+    #[arg(long, conflicts_with_all = ["lengths", "peers"])]
+    paper: bool,
+    /// Compare with ZeroMQ, nng and gRPC, too: where `make bench-peers` has put them (build/peers)
+    #[arg(long, value_name = "DIR")]
+    peers: Option<PathBuf>,
+    /// Runs, each of all sides
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+    /// Write all values to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw pictures into this folder, as SVG and PNG
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
+}
+
+const WHAT_LINKS_ARE_COMPARED_WITH: &str = "\
+Two processes, both part of gambeson, over shared memory and then over TCP on the loopback interface. The
+programs move the bytes themselves (Progress::Manual) and ask for them without sleeping, on both sides of
+every comparison.
+
+  bare       the same bytes over the same carrier by hand: no keys, no records, no requests
+  in clear, integrity, sealed
+             a link with that protection: a request, a handler, an answer
+
+A run measures all sides in turn, and who is first changes from run to run; runs are short, so that some
+have the machine to themselves. Given are the least time, what it is of the bare carrier's least time, and
+the median of the runs' own ratios. Processor time is that of both processes; who asks without sleeping
+uses all there is.
+
+With --paper the command draws Figures 6 and 7 of \"A Secure Communications Infrastructure for High-Performance
+Distributed Computing\" (1998) again and says which of its observations hold; Table 1 is gambeson bench coupled.
+With --peers sealed links are measured in turn with ZeroMQ with CURVE, nng with TLS and gRPC with TLS.
+
+  gambeson bench link --json links.json --pictures .
+  gambeson bench link --paper --pictures .";
+
+/// A coupled model of ocean and atmosphere over links: without security, for the coupler only, for all
+#[derive(Args)]
+#[command(after_long_help = WHAT_IS_COUPLED)]
+struct Coupled {
+    /// Days to simulate
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Processes of each component
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: u32,
+    /// Cells of the ocean, eastward and northward; the atmosphere has half as many
+    #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(8..=1024))]
+    cells: u32,
+    /// Rounds, each of all settings
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Write all values to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const WHAT_IS_COUPLED: &str = "\
+The ocean is one layer of water driven by wind, with its temperature, in a basin of 5000 km; the atmosphere
+an energy-balance model above it. Each has its processes, which own slabs of the plane. Inside a component
+they exchange the rows at their edges in every step, and every hour the components exchange the surface's
+temperature for heat and wind stress. All of it are requests over links: between the components always over
+TCP, inside them over TCP or shared memory.
+
+  No secure        all links in clear
+  Coupler secure   links between the components sealed
+  All secure       all links sealed
+
+These are Table 1 of \"A Secure Communications Infrastructure for High-Performance Distributed Computing\"
+(1998), whose values stand beside. The program is the same in all settings. Heat must be conserved, and all
+runs must end in the same state to the last bit, whatever their links; else the command fails.
+
+  gambeson bench coupled --days 20 --json coupled.json";
 
 /// Latency, bandwidth and message rate between two processes, plain and sealed in alternation
 #[derive(Args)]
@@ -93,8 +184,70 @@ the ratio of the best values, and median and best of the rounds' own ratios.";
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match &arguments.what {
         What::Messages(arguments) => messages(arguments),
+        What::Link(arguments) => links(arguments),
+        What::Coupled(arguments) => coupled(arguments),
         What::Sim(arguments) => simulator(arguments),
     }
+}
+
+fn coupled(arguments: &Coupled) -> Result<ExitCode, Failure> {
+    let &Coupled { days, processes, cells, rounds, .. } = arguments;
+    let [processes, cells, rounds] = [processes, cells, rounds].map(|number| number as usize);
+    if !coupled::divides(cells, processes) {
+        return Err(Failure::usage(format!(
+            "{cells} cells cannot be divided among {processes} processes: give a multiple of {}",
+            2 * processes
+        )));
+    }
+    let (load, progress) = (load_before(), progress());
+    let report = coupled::bench(&coupled::Wanted { days, processes, cells, rounds }, load, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    print!("{}", report.text());
+    match &arguments.json {
+        Some(path) => write_json(path, &report).map(|()| ExitCode::SUCCESS),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn links(arguments: &Link) -> Result<ExitCode, Failure> {
+    let Link { lengths, runs, peers, json, pictures, .. } = arguments;
+    let runs = *runs as usize;
+    let (load, progress) = (load_before(), progress());
+    if arguments.paper {
+        let report = link::paper::bench(runs, load, &progress);
+        progress.finish_and_clear();
+        let report = report?;
+        print!("{}", report.text());
+        json.as_ref().map_or(Ok(()), |path| write_json(path, &report))?;
+        pictures.as_ref().map_or(Ok(()), |dir| report.draw(dir))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = link::bench(&link::Wanted { lengths: lengths.clone(), runs, peers: peers.clone() }, load, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    print!("{}", report.text());
+    json.as_ref().map_or(Ok(()), |path| write_json(path, &report))?;
+    pictures.as_ref().map_or(Ok(()), |dir| report.draw(dir))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The load average before a measurement, and a word about it.
+fn load_before() -> [f64; 3] {
+    let load = load_average();
+    if load[0] > BUSY {
+        eprintln!(
+            "gambeson: this machine is busy (load average {:.2} over the last minute): the values will scatter",
+            load[0]
+        );
+    }
+    load
+}
+
+fn progress() -> ProgressBar {
+    let progress = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{prefix:14} [{bar:30}] {pos}/{len} {elapsed}");
+    progress.with_style(style.expect("the template is well formed"))
 }
 
 fn simulator(arguments: &Sim) -> Result<ExitCode, Failure> {
@@ -127,16 +280,7 @@ fn messages(arguments: &Messages) -> Result<ExitCode, Failure> {
         time: Duration::from_millis(arguments.time.into()),
         core: arguments.core.clone(),
     };
-    let load = load_average();
-    if load[0] > BUSY {
-        eprintln!(
-            "gambeson: this machine is busy (load average {:.2} over the last minute): the values will scatter",
-            load[0]
-        );
-    }
-    let progress = if std::io::stderr().is_terminal() { ProgressBar::new(1) } else { ProgressBar::hidden() };
-    let style = ProgressStyle::with_template("{prefix:14} [{bar:30}] {pos}/{len} {elapsed}");
-    progress.set_style(style.expect("the template is well formed"));
+    let (load, progress) = (load_before(), progress());
     let report = bench::bench(&starter, &wanted, load, &progress);
     progress.finish_and_clear();
     let report = report?;
@@ -154,6 +298,16 @@ fn messages(arguments: &Messages) -> Result<ExitCode, Failure> {
 const BUSY: f64 = 0.5;
 /// No message is longer than an MPI count of bytes can say.
 const SIZE_MAX: usize = 1 << 30;
+
+/// Of a request: a bare ping-pong has at least a byte.
+fn request(text: &str) -> Result<usize, String> {
+    match size(text)? {
+        length @ 1..=REQUEST_MAX => Ok(length),
+        _ => Err(format!("{text} is no length of a request here; give 1 to 16M")),
+    }
+}
+
+const REQUEST_MAX: usize = 16 << 20;
 
 fn size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.char_indices().find(|(_, letter)| !letter.is_ascii_digit()) {
