@@ -11,7 +11,7 @@ use gambeson_proto::record::{self, Envelope, Header, Kind, credit};
 use gambeson_proto::startpoint::{self, Address, AddressKind as Transport, Opening};
 use gambeson_proto::suite::{Protection, Suite};
 
-use crate::carrier::Carrier;
+use crate::carrier::{self, Carrier};
 use crate::endpoint::Binding;
 use crate::handshake::Agreed;
 use crate::identity::Peer;
@@ -116,6 +116,8 @@ pub(crate) struct Session {
     /// Where the peer listens, if it was us who connected.
     addresses: Vec<Address>,
     carrier: Option<Box<dyn Carrier>>,
+    /// Whether the carrier may have something, as far as the kernel has said.
+    stirred: bool,
     /// Why there is no carrier, and since when.
     lost: Option<(String, Instant)>,
     change: Change,
@@ -173,6 +175,7 @@ impl Session {
             ours: Vec::new(),
             theirs: Vec::new(),
             parked: BTreeMap::new(),
+            stirred: true,
             acknowledged: 0,
             heard: (Instant::now(), 0, false),
             over: None,
@@ -272,6 +275,17 @@ impl Session {
         self.control.send(&mut self.out, cache, envelope, bytes);
     }
 
+    /// Its carrier may have something.
+    pub(crate) fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    /// Whether there may be something to do for it. Of TCP the kernel tells.
+    pub(crate) fn is_stirred(&self) -> bool {
+        let is_told = |carrier: &dyn Carrier| matches!(carrier.kind(), carrier::Kind::Tcp { .. });
+        self.stirred || !self.parked.is_empty() || !self.carrier.as_deref().is_some_and(is_told)
+    }
+
     /// Gives the carrier what waits. Whether some is left.
     pub(crate) fn flush(&mut self) -> bool {
         let Some(carrier) = self.carrier.as_mut().filter(|_| self.out.waits()) else { return false };
@@ -317,7 +331,10 @@ impl Session {
             }
             let Some(carrier) = self.carrier.as_mut().filter(|_| self.over.is_none()) else { return any };
             match self.incoming.read(&mut **carrier) {
-                Ok(0) => break,
+                Ok(0) => {
+                    self.stirred = false;
+                    break;
+                }
                 Ok(_) => {}
                 Err(cause) => {
                     self.lose(&cause.to_string());

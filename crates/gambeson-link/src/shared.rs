@@ -10,6 +10,7 @@ use gambeson_pages::PageBox;
 use gambeson_proto::startpoint::{Address, AddressKind as Transport};
 use gambeson_proto::suite::Protection;
 use rustix::event::{Timespec, epoll};
+use slotmap::{Key, KeyData};
 
 use crate::carrier::Carrier;
 use crate::desk::in_handler;
@@ -99,9 +100,14 @@ impl Shared {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    pub(crate) fn watch(&self, carrier: &dyn Carrier) -> Result<(), Error> {
-        let added = epoll::add(&self.epoll, carrier.descriptor(), epoll::EventData::new_u64(1), carrier.interest());
-        added.map_err(|cause| Error::system("the carrier cannot be watched")(cause.into()))
+    /// Watches a carrier: a session's, or a stranger's that may become one.
+    pub(crate) fn watch(&self, carrier: &dyn Carrier, of: Option<SessionKey>) -> Result<(), Error> {
+        let data = epoll::EventData::new_u64(of.map_or(0, |key| key.data().as_ffi()));
+        let watched = match epoll::add(&self.epoll, carrier.descriptor(), data, carrier.interest()) {
+            Err(rustix::io::Errno::EXIST) => epoll::modify(&self.epoll, carrier.descriptor(), data, carrier.interest()),
+            added => added,
+        };
+        watched.map_err(|cause| Error::system("the carrier cannot be watched")(cause.into()))
     }
 
     /// A session with the owner of a key, over the first of its addresses that answers; over one of the transport that is
@@ -143,10 +149,9 @@ impl Shared {
                 }
             }
             if let Some(agreed) = agreed? {
-                self.watch(&*carrier)?;
                 let session = Session::new(agreed, carrier, addresses, &came);
                 let mut state = self.lock()?;
-                let key = state.insert(session);
+                let key = state.insert(session, self)?;
                 drop(state);
                 self.ring();
                 return Ok(key);
@@ -179,11 +184,20 @@ impl Shared {
     }
 
     fn sleep(&self, wait: Duration) {
-        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-        let mut events = Vec::<epoll::Event>::with_capacity(64);
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        let stirred = self.events(wait);
         // The bell is edge-triggered, but a count that is never read stops at its end.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        if let Some(mut state) = self.guard() {
+            state.heed(stirred);
+        }
+    }
+
+    /// The sessions whose carriers may have something, or room for something; waits for them at most so long.
+    pub(crate) fn events(&self, wait: Duration) -> impl Iterator<Item = SessionKey> + use<> {
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
+        let count = epoll::wait(&self.epoll, &mut events[..], Some(&timeout)).unwrap_or(0);
+        events.into_iter().take(count).map(|event| KeyData::from_ffi(event.data.u64()).into())
     }
 
     /// How long to sleep at the most: silence is noticed by looking.
@@ -267,7 +281,7 @@ impl Shared {
         let received = session.received();
         let consent = resumption::consent(session.resumption(), &client, &server, received);
         // Nothing else is on its way there, so there is room. From this on, what the old carrier brings comes again.
-        let sent = self.watch(&*carrier).is_ok()
+        let sent = self.watch(&*carrier, Some(key)).is_ok()
             && carrier.write(&[std::io::IoSlice::new(&consent)]).is_ok_and(|sent| sent == consent.len());
         if sent {
             session.resume(cache, carrier, (received, arrived), &rest);

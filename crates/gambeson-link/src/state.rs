@@ -29,6 +29,8 @@ const STRANGERS_MAX: usize = 64;
 /// Expanded keys of links in use.
 const CACHED_LINKS: usize = 1024;
 
+/// So many sessions are asked for what has come, each in turn.
+const FEW: usize = 4;
 /// Who never sleeps does what is due before a sleep in one of so many turns: newcomers and the dead are noticed then.
 const MEETING: u32 = 4096;
 
@@ -104,13 +106,32 @@ impl State {
         alive.then_some(key)
     }
 
-    pub(crate) fn insert(&mut self, session: Session) -> SessionKey {
+    /// Takes a session in.
+    ///
+    /// # Errors
+    /// When its carrier cannot be watched.
+    pub(crate) fn insert(&mut self, session: Session, shared: &Shared) -> Result<SessionKey, Error> {
         let index = (session.peer.key, session.wish());
         let name = session.resumption().name;
         let key = self.sessions.insert(session);
+        if let Some(carrier) = self.sessions[key].carrier()
+            && let Err(cause) = shared.watch(carrier, Some(key))
+        {
+            self.sessions.remove(key);
+            return Err(cause);
+        }
         self.by_peer.insert(index, key);
         self.by_name.insert(name, key);
-        key
+        Ok(key)
+    }
+
+    /// These sessions' carriers may have something.
+    pub(crate) fn heed(&mut self, stirred: impl Iterator<Item = SessionKey>) {
+        for key in stirred {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.stir();
+            }
+        }
     }
 
     /// Takes what has come on all sessions, and goes on with strangers. Whether there was anything.
@@ -118,8 +139,13 @@ impl State {
         let left = shared.deferred.take();
         let mut any = !left.is_empty();
         left.into_iter().for_each(|task| task(self));
+        // Of few, each is asked. Of many, the kernel is asked once which of them may have something.
+        let all = self.sessions.len() <= FEW;
+        if !all {
+            self.heed(shared.events(Duration::ZERO));
+        }
         let State { sessions, book, tables, cache, tampered, .. } = self;
-        for (key, session) in sessions.iter_mut() {
+        for (key, session) in sessions.iter_mut().filter(|(_, session)| all || session.is_stirred()) {
             let mut desk = Desk { book, tables, tampered, key, shared };
             any |= session.progress(cache, &mut desk);
         }
@@ -183,7 +209,7 @@ impl State {
             && let Some(carrier) = self.doors.accept()
         {
             newcomers += 1;
-            if shared.watch(&*carrier).is_err() {
+            if shared.watch(&*carrier, None).is_err() {
                 continue;
             }
             // Who came long ago and said nothing makes room, so that nobody is kept out by those who do that.

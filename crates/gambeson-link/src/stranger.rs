@@ -63,8 +63,8 @@ impl Stranger {
             if matches!(self.stage, Stage::Begun(_)) {
                 let Stage::Begun(agreed) = std::mem::replace(&mut self.stage, Stage::Silent) else { unreachable!() };
                 let carrier = self.carrier.take().expect("nobody took it yet");
-                state.insert(Session::new(*agreed, carrier, (&[], None), &self.came));
-                return Met::Done;
+                let session = Session::new(*agreed, carrier, (&[], None), &self.came);
+                return state.insert(session, shared).map_or_else(|cause| Met::Refused(Some(cause)), |_| Met::Done);
             }
             let read = self.carrier.as_mut().expect("nobody took it yet").read(&mut buffer);
             match read {
@@ -129,10 +129,10 @@ impl Stranger {
                 Ok(None)
             }
             Stage::Begun(_) => Ok(None),
-            Stage::Resuming { session, client, server, told, carriers } => {
+            Stage::Resuming { session: key, client, server, told, carriers } => {
                 let Some(consent) = self.came.first_chunk() else { return Ok(None) };
                 let State { sessions, cache, .. } = state;
-                let Some(session) = sessions.get_mut(*session) else { return Ok(Some(Met::Refused(None))) };
+                let Some(session) = sessions.get_mut(*key) else { return Ok(Some(Met::Refused(None))) };
                 let arrived = resumption::read_consent(session.resumption(), client, server, consent);
                 let arrived = arrived.ok_or_else(|| Error::Refused("it names a session that it is not in".into()))?;
                 // The peer has given the carrier before up, and may have gone on over yet another one since.
@@ -144,6 +144,7 @@ impl Stranger {
                     return Ok(Some(Met::Refused(None)));
                 }
                 let carrier = self.carrier.take().expect("nobody took it yet");
+                shared.watch(&*carrier, Some(*key))?;
                 let resumed = session.resume(cache, carrier, (*told, arrived), &self.came[resumption::CONSENT..]);
                 Ok(Some(if resumed { Met::Done } else { Met::Refused(None) }))
             }

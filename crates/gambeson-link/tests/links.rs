@@ -405,6 +405,43 @@ fn a_stream_waits_for_its_reader_and_others_on_the_link_do_not() {
 }
 
 #[test]
+fn many_peers_are_heard_whoever_of_them_speaks() {
+    const PEERS: usize = 24;
+    over_both(|config| {
+        let server = server(config);
+        let capability = server.endpoint.startpoint([]).expect("a startpoint");
+        let domains: Vec<_> = (0..PEERS).map(|_| Domain::open(self::config(of_job())).expect("a domain")).collect();
+        let bound = |domain: &Domain| domain.startpoint(&capability, PATIENCE).expect("it can be bound");
+        let startpoints: Vec<_> = domains.iter().map(bound).collect();
+        // One at a time, while the others say nothing, ...
+        for round in 0..10 {
+            let startpoint = &startpoints[round * 7 % PEERS];
+            assert_eq!(startpoint.call(ECHO, b"one", PATIENCE).expect("an answer"), b"one");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // ... all at once, ...
+        std::thread::scope(|scope| {
+            for startpoint in &startpoints {
+                scope.spawn(move || {
+                    for len in [1, 100, 100_000] {
+                        let sent = vec![7; len];
+                        assert_eq!(startpoint.call(ECHO, &sent, PATIENCE).expect("an answer"), sent);
+                    }
+                });
+            }
+        });
+        // ... and after some have left.
+        let mut startpoints = startpoints;
+        startpoints.truncate(PEERS / 2);
+        let mut domains = domains;
+        domains.truncate(PEERS / 2);
+        for startpoint in &startpoints {
+            assert_eq!(startpoint.call(ECHO, b"still", PATIENCE).expect("an answer"), b"still");
+        }
+    });
+}
+
+#[test]
 fn a_handler_that_is_not_threaded_may_answer_what_was_put_aside_and_drop_what_it_likes() {
     const PUT_ASIDE: u32 = 0;
     const ANSWER: u32 = 1;

@@ -244,7 +244,7 @@ impl Session {
             self.end("the other end has lost what it had received: it was restored from an older state");
             return false;
         }
-        (self.carrier, self.lost) = (Some(carrier), None);
+        (self.carrier, self.lost, self.stirred) = (Some(carrier), None, true);
         (self.change.sought, self.change.held) = (false, false);
         self.change.carriers += 1;
         self.change.keeping = match (self.is_lossless(), self.side) {
