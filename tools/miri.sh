@@ -4,7 +4,8 @@
 #
 # Miri cannot call C, and whatever derives a key or computes a MAC calls aws-lc, so matching is what is left for it: the
 # largest part without keys. The crate's unsafe code is those calls, which only memcheck can follow. Of gambeson-link Miri
-# sees the rings of shared memory, which are its unsafe code, with two threads in place of the two processes.
+# sees the rings of shared memory, which are its unsafe code, with two threads in place of the two processes; of
+# gambeson-pages the boxes, over the system's allocator.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ran=no
@@ -12,7 +13,8 @@ if cargo +nightly miri --version >/dev/null 2>&1; then
   export MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation}"
   RUSTUP_TOOLCHAIN=nightly cargo miri test --locked -p gambeson-proto --test matching_model
   RUSTUP_TOOLCHAIN=nightly cargo miri test --locked -p gambeson-link --lib mapping
-  echo "miri: nothing found in matching and in the rings of shared memory"
+  RUSTUP_TOOLCHAIN=nightly cargo miri test --locked -p gambeson-pages --lib
+  echo "miri: nothing found in matching, in the rings of shared memory and in boxes for secrets"
   ran=yes
 else
   echo "miri: there is no Miri here (rustup toolchain install nightly --component miri)"

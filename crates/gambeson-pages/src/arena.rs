@@ -113,8 +113,8 @@ impl Boxes {
     /// A slot, all zero: most secrets are 32 bytes, and a mark and a block's header would double that.
     pub(crate) fn slot(&self) -> Option<NonNull<u8>> {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        if cfg!(miri) {
-            // SAFETY: not empty. Miri knows no pages of this kind, and slots of one allocation would hide misuse from it.
+        if cfg!(any(miri, asan)) {
+            // SAFETY: not empty. Tools that look for misuse see it between blocks of the system, and not between slots.
             return NonNull::new(unsafe { std::alloc::alloc_zeroed(Layout::new::<[u128; 2]>()) });
         }
         let heap = self.0.heap(true)?;
@@ -144,7 +144,7 @@ impl Boxes {
 
     /// Whether a slot was given away by this process, and not by one that it was forked from.
     pub(crate) fn is_of_this_process(&self, slot: NonNull<u8>) -> bool {
-        if cfg!(miri) {
+        if cfg!(any(miri, asan)) {
             return true;
         }
         let sheet = slot.as_ptr().map_addr(|address| address & !(SHEET - 1));
@@ -156,7 +156,7 @@ impl Boxes {
     /// # Safety
     /// The slot is one of [`Boxes::slot`] in this process, all zero, and nobody refers to it.
     pub(crate) unsafe fn free_slot(&self, slot: NonNull<u8>) {
-        if cfg!(miri) {
+        if cfg!(any(miri, asan)) {
             // SAFETY: it came from there.
             return unsafe { std::alloc::dealloc(slot.as_ptr(), Layout::new::<[u128; 2]>()) };
         }
@@ -173,8 +173,8 @@ impl Boxes {
     /// The layout is not empty.
     pub(crate) unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        if cfg!(miri) {
-            // SAFETY: the caller says that it is not empty. Miri knows no pages of this kind.
+        if cfg!(any(miri, asan)) {
+            // SAFETY: the caller says that it is not empty. As for slots.
             return unsafe { std::alloc::alloc_zeroed(layout) };
         }
         // SAFETY: the heap accepts any size and any power-of-two alignment.
@@ -185,7 +185,7 @@ impl Boxes {
     /// # Safety
     /// The block is one of [`Boxes::alloc_zeroed`] in this process, with its layout.
     pub(crate) unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if cfg!(miri) {
+        if cfg!(any(miri, asan)) {
             // SAFETY: it came from there.
             return unsafe { std::alloc::dealloc(block, layout) };
         }

@@ -204,7 +204,7 @@ unsafe fn free<T>(first: NonNull<T>, count: usize) {
 /// So many bytes from there are the caller's to write.
 unsafe fn wipe(from: *mut u8, bytes: usize) {
     // SAFETY: the caller says so. The function is one that no compiler leaves out; Miri does not know it.
-    unsafe { if cfg!(miri) { from.write_bytes(0, bytes) } else { libc::explicit_bzero(from.cast(), bytes) } }
+    unsafe { if cfg!(any(miri, asan)) { from.write_bytes(0, bytes) } else { libc::explicit_bzero(from.cast(), bytes) } }
 }
 
 impl<T: Wipeable> fmt::Debug for PageBox<T> {

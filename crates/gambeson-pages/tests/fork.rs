@@ -1,4 +1,5 @@
 //! What a forked child finds, and what the kernel was told of the pages.
+#![cfg(not(any(miri, asan)))]
 
 use std::fs;
 
