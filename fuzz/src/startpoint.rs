@@ -4,8 +4,8 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use gambeson_proto::key_schedule::{End, KeyHash, SessionKeys};
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::startpoint::{
-    Address, AddressKind, Caveat, EndpointKey, Limits, Refusal, Session, Startpoint, StartpointBook, Terms, Voucher,
-    Window, key_hash,
+    Address, AddressKind, Caveat, EndpointKey, Limits, Refusal, Session, Startpoint, StartpointBook, Terms, Transforms,
+    Voucher, Window, key_hash,
 };
 use gambeson_proto::suite::{Protection, Suite};
 
@@ -43,7 +43,8 @@ impl Family {
 
 pub(crate) fn family() -> Family {
     let mut book = StartpointBook::new(domain(OWNER).1, Limits { links: 4, marks: 4 });
-    book.open_endpoint(ENDPOINT, EndpointKey::from_bytes([8; 32]), "data").expect("a class");
+    let transforms = Transforms::new(["zstd", "mask"]).expect("names");
+    book.open_endpoint(ENDPOINT, EndpointKey::from_bytes([8; 32]), "data", transforms).expect("a class");
     let addresses = vec![
         Address { kind: AddressKind::Tcp, text: "10.77.0.1:4000".to_owned() },
         Address { kind: AddressKind::Shm, text: "h1/solver".to_owned() },
@@ -99,7 +100,7 @@ pub fn startpoint(data: &[u8]) {
     if *decoded.owner() == domain(OWNER).1 {
         let public = |startpoint: &Startpoint| {
             let caveats: Vec<Caveat> = startpoint.caveats().cloned().collect();
-            (startpoint.endpoint(), startpoint.class().to_owned(), caveats)
+            (startpoint.endpoint(), startpoint.class().to_owned(), startpoint.transforms().clone(), caveats)
         };
         let given = family.given().iter().any(|(given, _)| public(given) == public(&decoded));
         let opener = decoded.holder().copied().unwrap_or([5; 32]);

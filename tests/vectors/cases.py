@@ -187,6 +187,7 @@ STARTPOINT: Given = {
     "endpoint_key": run(0xA1, 32),
     "root": run(0xC1, 16),
     "class": "control",
+    "transforms": [],
     "addresses": [["tcp", "10.77.0.1:4000"], ["shm", "h1/solver"]],
     "mint": [],
     "steps": [],
@@ -225,6 +226,7 @@ def startpoints() -> Iterator[Case]:
     steps = [TO_ALICE, {"uses": 3}, TO_BOB, {"methods": []}]
     yield make("copy-of-a-copy", "Its first holder vouches for the second.", steps=steps)
     yield make("no-address", "Its owner is to be found by other ways.", addresses=[])
+    yield make("transforms", "Its links have two transform modules.", transforms=["zstd", "mask"], steps=[TO_ALICE])
     good = bytes.fromhex(startpoint(STARTPOINT | {"mint": NARROW, "steps": [TO_ALICE]})["startpoint"])
     yield decode("decodes", "A startpoint says what was encoded.", good)
     yield decode("refused-version", "Of version 2.", b"\2" + good[1:])
@@ -232,6 +234,10 @@ def startpoints() -> Iterator[Case]:
     yield decode("refused-too-long", "With a byte behind it.", good + b"\0")
     yield decode("refused-no-secret", "A secret of zeros, as wiped memory has.", good[:-32] + bytes(32))
     yield decode("refused-space-in-class", "A class with a space in it.", good.replace(b"control", b"con rol"))
+    stacked = bytes.fromhex(startpoint(STARTPOINT | {"transforms": ["zstd", "mask"]})["startpoint"])
+    yield decode("decodes-transforms", "The modules in their order.", stacked)
+    yield decode("refused-empty-transform", "A module without a name.", stacked.replace(b"zstd,mask", b"zstd,,ask"))
+    yield decode("refused-space-in-transform", "A module with a space in it.", stacked.replace(b"zstd,", b"zs d,"))
     head = good[: good.index(b"h1/solver") + 9]
 
     def caveats(count: int, *parts: bytes) -> bytes:
@@ -267,6 +273,7 @@ def links() -> Iterator[Case]:
     yield opens("aes-128", "The suite is in every key.", suite="aes-128-gcm")
     yield opens("integrity", "The protection is in every key.", protection="integrity")
     yield opens("partition", "Both ends in a partition.", partition=CLINIC)
+    yield opens("transforms", "The modules are in every key.", transforms=["zstd", "mask"])
     yield opens("to-itself", "A domain that opens a link to itself has two directions still.", opener_seed=OWNER)
 
     mine: Given = {"mint": NARROW, "steps": [TO_ALICE, {"uses": 3}, {"methods": [1]}]}
@@ -290,6 +297,12 @@ def links() -> Iterator[Case]:
     yield admits("refused-other-session", "What opened a link in another session.", mine, {"exporter": run(0x21, 32)})
     yield admits("refused-other-policy", "The endpoint follows another policy.", mine, {"policy_hash": run(0x41, 32)})
     yield admits("refused-other-class", "The endpoint's links are of another class.", mine, {"class": "data"})
+    yield admits(
+        "refused-other-transforms", "Opened as if there were no module.", mine, {"transforms": ["zstd", "mask"]}
+    )
+    stacked: Given = mine | {"transforms": ["zstd", "mask"]}
+    yield admits("admitted-transforms", "The modules as the endpoint has them.", stacked)
+    yield admits("refused-reordered-transforms", "In another order.", stacked, {"transforms": ["mask", "zstd"]})
     yield admits("refused-unknown", "A startpoint of another root.", mine, {"root": run(0xC2, 16)})
     yield admits("refused-malformed", "A byte behind the proof.", mine, alter=lambda data: data + b"\0")
     yield admits(

@@ -66,7 +66,8 @@ class Chain:
     def root(given: Given) -> Chain:
         label = b"gambeson startpoint name"
         origin = domain(given["owner_seed"]), u64(given["endpoint"]), bytes.fromhex(given["root"])
-        name = hashlib.sha256(info(label, *origin, given["class"].encode())).digest()
+        transforms = [",".join(given["transforms"]).encode()] if given["transforms"] else []
+        name = hashlib.sha256(info(label, *origin, given["class"].encode(), *transforms)).digest()
         secret = derive(bytes.fromhex(given["endpoint_key"]), info(b"gambeson startpoint root", name))
         return Chain(name, secret, [])
 
@@ -122,6 +123,7 @@ def startpoint(given: Given) -> Expected:
         u64(given["endpoint"]),
         bytes.fromhex(given["root"]),
         text(given["class"]),
+        text(",".join(given["transforms"])),
         bytes([len(addresses)]),
         *addresses,
         caveat_list(chain.caveats),
@@ -229,6 +231,16 @@ class Reader:
             raise Refused("Malformed")
         return taken.decode()
 
+    def names(self, most: int) -> list[str]:
+        """Names with commas between them, or nothing."""
+        if self.data[:1] == b"\0":
+            self.take(1)
+            return []
+        names = self.text(most).split(",")
+        if not all(names):
+            raise Refused("Malformed")
+        return names
+
     def version(self) -> None:
         if self.take(1) != VERSION:
             raise Refused("Version")
@@ -275,7 +287,7 @@ def decode_startpoint(given: Given) -> Expected:
     reader = Reader(bytes.fromhex(given["startpoint"]))
     reader.version()
     owner, endpoint, _root = reader.take(32), reader.number(8), reader.take(16)
-    name = reader.text(32)
+    name, transforms = reader.text(32), reader.names(64)
     count = reader.number(1)
     if count > 8:
         raise Refused("Malformed")
@@ -293,6 +305,7 @@ def decode_startpoint(given: Given) -> Expected:
         "owner": owner.hex(),
         "endpoint": endpoint,
         "class": name,
+        "transforms": transforms,
         "addresses": addresses,
         "caveats": len(caveats),
     }

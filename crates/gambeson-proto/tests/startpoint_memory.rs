@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gambeson_proto::key_schedule::{End, KeyHash, SessionKeys};
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::session::{EpochLimits, ReceiveSession, SendSession};
-use gambeson_proto::startpoint::{Caveat, EndpointKey, Grant, Limits, Session, Startpoint, StartpointBook, Terms};
+use gambeson_proto::startpoint::{
+    Caveat, EndpointKey, Grant, Limits, Session, Startpoint, StartpointBook, Terms, Transforms,
+};
 use gambeson_proto::suite::{Protection, Suite};
 
 const STARTPOINTS: u64 = 10_000;
@@ -57,7 +59,7 @@ struct Owner {
 impl Owner {
     fn new() -> Self {
         let mut book = StartpointBook::new(OWNER, Limits::default());
-        book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
+        book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data", Transforms::default()).expect("a class");
         let keys = |own, peer| SessionKeys {
             exporter: Secret32::from_bytes([4; 32]),
             own,

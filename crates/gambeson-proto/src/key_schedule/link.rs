@@ -116,13 +116,23 @@ pub fn link_roots(session: &SessionKeys, end: End, startpoint: Option<&Secret32>
     }
 }
 
-/// Names a startpoint as its endpoint made it. Public, as all names are.
-pub(crate) fn root_name(owner: &KeyHash, endpoint: u64, root: &[u8; 16], class: &str) -> [u8; 32] {
-    let info = Info::new(Label::StartpointName)
+/// Names a startpoint as its endpoint made it. Public, as all names are. Without transform modules there is no field for
+/// them.
+pub(crate) fn root_name(
+    owner: &KeyHash,
+    endpoint: u64,
+    root: &[u8; 16],
+    class: &str,
+    transforms: &str,
+) -> [u8; 32] {
+    let mut info = Info::new(Label::StartpointName)
         .field(owner)
         .field(&endpoint.to_be_bytes())
         .field(root)
         .field(class.as_bytes());
+    if !transforms.is_empty() {
+        info = info.field(transforms.as_bytes());
+    }
     digest(&SHA256, info.bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 

@@ -13,6 +13,7 @@ use super::chain::{Chain, EndpointKey, Origin, is_vouched};
 use super::grant::{Grant, GrantTerms, Shared, Standing};
 use super::refusal::Refusal;
 use super::rules::{Rules, place};
+use super::transforms::Transforms;
 use super::wire::{StartpointError, printable};
 use super::{Address, CLASS_MAX, Startpoint, StartpointName};
 use crate::key_schedule::{End, KeyHash, LinkKeys, LinkTerms, PartitionKey, caveat_name, link_roots};
@@ -63,7 +64,14 @@ pub struct StartpointBook {
 struct Endpoint {
     key: EndpointKey,
     class: Box<str>,
+    transforms: Transforms,
     roots: BTreeMap<[u8; 16], Arc<Standing>>,
+}
+
+impl Endpoint {
+    fn origin(&self, owner: KeyHash, endpoint: u64, root: [u8; 16]) -> Origin {
+        Origin { owner, endpoint, root, class: self.class.clone(), transforms: self.transforms.clone() }
+    }
 }
 
 impl StartpointBook {
@@ -73,12 +81,18 @@ impl StartpointBook {
     }
 
     /// Enters an endpoint, in place of the one of the same number if there was one.
-    pub fn open_endpoint(&mut self, endpoint: u64, key: EndpointKey, class: &str) -> Result<(), StartpointError> {
+    pub fn open_endpoint(
+        &mut self,
+        endpoint: u64,
+        key: EndpointKey,
+        class: &str,
+        transforms: Transforms,
+    ) -> Result<(), StartpointError> {
         if !printable(class, CLASS_MAX) {
             return Err(StartpointError::BadName);
         }
         self.close_endpoint(endpoint);
-        self.endpoints.insert(endpoint, Endpoint { key, class: class.into(), roots: BTreeMap::new() });
+        self.endpoints.insert(endpoint, Endpoint { key, class: class.into(), transforms, roots: BTreeMap::new() });
         Ok(())
     }
 
@@ -99,7 +113,7 @@ impl StartpointBook {
         caveats: impl IntoIterator<Item = Caveat>,
     ) -> Result<Startpoint, StartpointError> {
         let found = self.endpoints.get_mut(&endpoint).ok_or(StartpointError::NoEndpoint)?;
-        let origin = Origin { owner: self.owner, endpoint, root, class: found.class.clone() };
+        let origin = found.origin(self.owner, endpoint, root);
         let mut startpoint = Startpoint::root(&found.key, origin, addresses)?;
         for caveat in caveats {
             startpoint.narrow(caveat)?;
@@ -146,10 +160,9 @@ impl StartpointBook {
         }
         let endpoint = self.endpoints.get(&activation.endpoint).ok_or(Refusal::Unknown)?;
         let standing = endpoint.roots.get(&activation.root).ok_or(Refusal::Unknown)?;
-        let class = endpoint.class.clone();
-        let terms = terms(&class);
+        let terms = terms(&endpoint.class);
 
-        let origin = Origin { owner: self.owner, endpoint: activation.endpoint, root: activation.root, class };
+        let origin = endpoint.origin(self.owner, activation.endpoint, activation.root);
         let mut chain = Chain::root(&endpoint.key, &origin);
         let (mut holder, mut copies) = (None, Vec::new());
         let (mut expires, mut floor) = (u64::MAX, Protection::None);
@@ -222,13 +235,7 @@ impl StartpointBook {
         grant.is_in_force(now)?;
         let revocation = Revocation::decode(copy).map_err(|_| Refusal::Malformed)?;
         let endpoint = self.endpoints.get(&revocation.endpoint).ok_or(Refusal::Unknown)?;
-        let mut name = Origin {
-            owner: self.owner,
-            endpoint: revocation.endpoint,
-            root: revocation.root,
-            class: endpoint.class.clone(),
-        }
-        .name();
+        let mut name = endpoint.origin(self.owner, revocation.endpoint, revocation.root).name();
         // A name has the root's in it, so what passes through the grant's descends from the same root.
         let mut is_below = false;
         for caveat in revocation.caveats.iter() {

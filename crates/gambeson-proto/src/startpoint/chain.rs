@@ -1,7 +1,8 @@
 //! The chain that a startpoint is: a name that everybody can compute, and a secret that goes with it.
 //!
 //! ```text
-//!  name 0   = SHA-256(label, owner, endpoint, root id, class)   secret 0   = HKDF(endpoint key, name 0)
+//!  name 0   = SHA-256(label, owner, endpoint, root id, class[, transforms])
+//!                                                              secret 0   = HKDF(endpoint key, name 0)
 //!  name i+1 = SHA-256(name i, caveat i)                         secret i+1 = Expand(secret i, name i+1)
 //! ```
 
@@ -10,6 +11,7 @@ use std::fmt;
 use aws_lc_rs::digest::{SHA256, digest};
 
 use super::caveat::CopyCaveat;
+use super::transforms::Transforms;
 use crate::key_schedule::{KeyHash, caveat_name, caveat_secret, root_name, root_secret};
 use crate::primitives::ed25519_verifies;
 use crate::secret::Secret32;
@@ -35,11 +37,12 @@ pub(super) struct Origin {
     pub(super) endpoint: u64,
     pub(super) root: [u8; 16],
     pub(super) class: Box<str>,
+    pub(super) transforms: Transforms,
 }
 
 impl Origin {
     pub(super) fn name(&self) -> Name {
-        root_name(&self.owner, self.endpoint, &self.root, &self.class)
+        root_name(&self.owner, self.endpoint, &self.root, &self.class, self.transforms.as_str())
     }
 }
 

@@ -27,7 +27,7 @@
 //! `cargo test -p gambeson-proto --test startpoint_memory -- --nocapture` prints how many.
 //!
 //! ```text
-//! version u8 | owner 32 | endpoint u64 | root id 16 | class u8, text
+//! version u8 | owner 32 | endpoint u64 | root id 16 | class u8, text | transforms u8, text
 //! addresses u8 x { kind u8 | u8, text } | caveats u8 x { caveat } | secret 32          (big endian)
 //! ```
 
@@ -38,6 +38,7 @@ mod chain;
 mod grant;
 mod refusal;
 mod rules;
+mod transforms;
 mod wire;
 
 use std::fmt;
@@ -50,6 +51,7 @@ pub use caveat::{CAVEAT_BYTES_MAX, CAVEATS_MAX, Caveat, CopyCaveat, Voucher, Win
 pub use chain::{EndpointKey, key_hash};
 pub use grant::Grant;
 pub use refusal::Refusal;
+pub use transforms::{TRANSFORMS_MAX, Transforms};
 pub use wire::StartpointError;
 
 use activation::Revocation;
@@ -123,6 +125,11 @@ impl Startpoint {
     /// The class of its links, by which policies choose.
     pub fn class(&self) -> &str {
         &self.origin.class
+    }
+
+    /// The transform modules of its links.
+    pub fn transforms(&self) -> &Transforms {
+        &self.origin.transforms
     }
 
     /// Where its owner listens.
@@ -216,13 +223,14 @@ impl Startpoint {
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
         let addresses: usize = self.addresses.iter().map(|address| 2 + address.text.len()).sum();
         // One allocation: a vector that grows leaves copies of the secret behind.
-        let length = FIXED + self.origin.class.len() + addresses + self.caveats.encoded_len();
+        let length = FIXED + self.origin.class.len() + self.origin.transforms.as_str().len() + addresses + self.caveats.encoded_len();
         let mut out = Zeroizing::new(Vec::with_capacity(length));
         out.push(VERSION);
         out.extend(self.origin.owner);
         out.extend(self.origin.endpoint.to_be_bytes());
         out.extend(self.origin.root);
         wire::put_text(&mut out, &self.origin.class);
+        wire::put_text(&mut out, self.origin.transforms.as_str());
         out.push(self.addresses.len() as u8);
         for address in &self.addresses {
             out.push(address.kind as u8);
@@ -243,6 +251,7 @@ impl Startpoint {
             endpoint: reader.word()?,
             root: reader.array()?,
             class: reader.text(CLASS_MAX)?.into(),
+            transforms: Transforms::decode(&mut reader)?,
         };
         let count = usize::from(reader.byte()?);
         if count > ADDRESSES_MAX {
@@ -299,7 +308,7 @@ pub const CLASS_MAX: usize = 32;
 /// Addresses of a startpoint.
 pub const ADDRESSES_MAX: usize = 8;
 const ADDRESS_MAX: usize = 255;
-const FIXED: usize = 1 + 32 + 8 + 16 + 1 + 1 + 1 + 32;
+const FIXED: usize = 1 + 32 + 8 + 16 + 1 + 1 + 1 + 1 + 32;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use gambeson_proto::key_schedule::{End, KeyHash, PartitionKey, SessionKeys};
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::startpoint::{
     Address, AddressKind, Caveat, EndpointKey, Limits, Refusal, Session, Startpoint, StartpointBook, StartpointError,
-    Terms, Voucher, Window, key_hash,
+    Terms, Transforms, Voucher, Window, key_hash,
 };
 use gambeson_proto::suite::Protection;
 use serde_json::{Value, json};
@@ -27,6 +27,7 @@ pub(super) fn decode(given: &Value) -> Value {
             "owner": hex(startpoint.owner()),
             "endpoint": startpoint.endpoint(),
             "class": startpoint.class(),
+            "transforms": startpoint.transforms().iter().collect::<Vec<_>>(),
             "addresses": startpoint.addresses().iter().map(|address| address.text.as_str()).collect::<Vec<_>>(),
             "caveats": startpoint.caveats().count(),
         }),
@@ -88,7 +89,10 @@ fn made(given: &Value) -> (StartpointBook, Startpoint) {
     let mut book = StartpointBook::new(domain(given, "owner_seed"), Limits::default());
     let endpoint = number(given, "endpoint");
     let key = EndpointKey::from_bytes(array(given, "endpoint_key"));
-    book.open_endpoint(endpoint, key, text(given, "class")).expect("a class");
+    let transforms = given["transforms"].as_array().expect("modules are a list").iter();
+    let transforms = transforms.map(|name| name.as_str().expect("a name is text"));
+    let transforms = Transforms::new(transforms).expect("names");
+    book.open_endpoint(endpoint, key, text(given, "class"), transforms).expect("a class");
     let addresses = given["addresses"].as_array().expect("addresses are a list").iter().map(|address| Address {
         kind: if address[0] == "tcp" { AddressKind::Tcp } else { AddressKind::Shm },
         text: address[1].as_str().expect("an address is text").to_owned(),

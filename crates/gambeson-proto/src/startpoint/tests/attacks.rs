@@ -280,3 +280,23 @@ fn the_two_ends_must_agree_on_protection_class_partition_and_policy() {
     let activation = told.activate(&mut here, [9; 16], Protection::None, None).expect("it is Alice's").activation;
     assert_eq!(world.admit(&mut there, &activation).unwrap_err(), Refusal::Unproven);
 }
+
+#[test]
+fn no_transform_module_is_left_out_added_or_moved() {
+    let mut world = World::new();
+    let (alices, _) = family(&mut world);
+    let alice = world.alice.hash;
+    for other in [&[][..], &["zstd"], &["mask"], &["mask", "zstd"], &["zstd", "mask", "mask"]] {
+        let told = Transforms::new(other.iter().copied()).expect("names");
+        let told = Startpoint { origin: Origin { transforms: told, ..alices.origin.clone() }, ..alices.clone() };
+        // As it comes to her, and as she can compute it herself.
+        for told in [Startpoint::decode(&told.encode()).expect("a startpoint"), told] {
+            assert!(other.iter().eq(told.transforms().iter().collect::<Vec<_>>().iter()));
+            let mut renamed = told.clone();
+            renamed.chain.name = renamed.caveats.name(renamed.origin.name());
+            assert_eq!(world.force(&renamed, &alice).unwrap_err(), Refusal::Unproven, "{other:?}");
+        }
+    }
+    assert_eq!(world.book.refused(Refusal::Unproven), 10);
+    assert!(world.open(&alices, &alice).is_ok_and(|_| alices.transforms() == &transforms()));
+}

@@ -241,7 +241,7 @@ fn a_closed_endpoint_ends_everything_and_its_number_can_be_used_again() {
     world.book.close_endpoint(ENDPOINT);
     assert_eq!(grant.permit(1, NOW), Err(Refusal::Revoked));
     assert_eq!(world.open(&old, &alice).unwrap_err(), Refusal::Unknown);
-    world.book.open_endpoint(ENDPOINT, EndpointKey::from_bytes([0x4c; 32]), "control").unwrap();
+    world.book.open_endpoint(ENDPOINT, EndpointKey::from_bytes([0x4c; 32]), "control", transforms()).unwrap();
     assert_eq!(world.open(&old, &alice).unwrap_err(), Refusal::Unknown);
     // Even should the root's id come again.
     let new = world.mint(1, []);
@@ -316,7 +316,8 @@ fn what_cannot_be_made_is_said() {
     }
     for class in ["", "with space", "é", &"x".repeat(33)] {
         let key = EndpointKey::from_bytes([1; 32]);
-        assert_eq!(world.book.open_endpoint(9, key, class), Err(StartpointError::BadName), "{class:?}");
+        let opened = world.book.open_endpoint(9, key, class, Transforms::default());
+        assert_eq!(opened, Err(StartpointError::BadName), "{class:?}");
     }
     let narrow = |caveat| bearer.clone().narrow(caveat).unwrap_err();
     for unsound in [

@@ -15,6 +15,11 @@ const ENDPOINT: u64 = 7;
 const NOW: u64 = 1_000;
 const ANY: Terms<'static> = Terms { floor: Protection::None, partition: None };
 
+/// What is applied on every link here.
+fn transforms() -> Transforms {
+    Transforms::new(["zstd", "mask"]).expect("names")
+}
+
 /// A process with its key.
 struct Domain {
     key: Ed25519KeyPair,
@@ -59,7 +64,8 @@ impl World {
     fn with(limits: Limits) -> Self {
         let owner = Domain::new(1);
         let mut book = StartpointBook::new(owner.hash, limits);
-        book.open_endpoint(ENDPOINT, EndpointKey::from_bytes([0x4b; 32]), "control").expect("a class");
+        let key = EndpointKey::from_bytes([0x4b; 32]);
+        book.open_endpoint(ENDPOINT, key, "control", transforms()).expect("a class");
         World { book, owner, alice: Domain::new(2), bob: Domain::new(3), mallory: Domain::new(4), sessions: 0 }
     }
 
