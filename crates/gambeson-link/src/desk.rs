@@ -18,6 +18,7 @@ use crate::request::{Call, Responder};
 use crate::session::{Incident, Opened};
 use crate::shared::Shared;
 use crate::state::SessionKey;
+use crate::transform::{End, Stack};
 
 thread_local! {
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
@@ -26,6 +27,14 @@ thread_local! {
 /// Whether this thread is in a handler that is not threaded, with its domain locked.
 pub(crate) fn in_handler() -> bool {
     IN_HANDLER.get()
+}
+
+/// Runs somebody's code that must not use the domain, which is locked meanwhile.
+pub(crate) fn without_domain<T>(run: impl FnOnce() -> T) -> T {
+    let before = IN_HANDLER.replace(true);
+    let done = run();
+    IN_HANDLER.set(before);
+    done
 }
 
 pub(crate) struct Desk<'d> {
@@ -57,9 +66,10 @@ impl crate::session::Desk for Desk<'_> {
         let admitted = admitted.map_err(|refusal| self.refused(refusal, peer))?;
         let activation = admitted.activation;
         let table = self.tables.get(&activation.endpoint).ok_or("the endpoint is closed")?;
-        let binding = Arc::new(Binding { table: table.clone(), grant: admitted.grant });
         let (number, protection) = (activation.number, activation.protection);
-        Ok(Opened { number, keys: admitted.keys, protection, binding })
+        let stack = Stack::open(&table.modules, End::Endpoint).map_err(|cause| cause.to_string())?;
+        let binding = Arc::new(Binding { table: table.clone(), grant: admitted.grant });
+        Ok(Opened { number, keys: admitted.keys, protection, binding, stack })
     }
 
     fn tampered(&mut self, what: &str) {
@@ -86,9 +96,7 @@ impl crate::session::Desk for Desk<'_> {
                         responder.link.answers().begin(envelope.data);
                     }
                     let mut call = Call { handler, payload: bytes.get(), peer, responder };
-                    IN_HANDLER.set(true);
-                    let outcome = catch_unwind(AssertUnwindSafe(|| handle(&mut call)));
-                    IN_HANDLER.set(false);
+                    let outcome = without_domain(|| catch_unwind(AssertUnwindSafe(|| handle(&mut call))));
                     responder = call.responder;
                     match outcome {
                         Ok(()) => responder.close(),

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use gambeson_pages::PageBox;
 use gambeson_proto::startpoint::{
-    AddressKind as Transport, Caveat, EndpointKey, Limits, Refusal, Startpoint as Capability, StartpointBook, Voucher,
+    AddressKind as Transport, Caveat, EndpointKey, Limits, Refusal, Startpoint as Capability, StartpointBook,
+    Transforms, Voucher,
 };
 use gambeson_proto::suite::Protection;
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -25,6 +26,7 @@ use crate::route::Doors;
 use crate::shared::{Deferred, Shared};
 use crate::startpoint::Startpoint;
 use crate::state::State;
+use crate::transform::{Modules, Transform};
 
 /// Who moves bytes while the program computes (libfabric's FI_PROGRESS_MANUAL and FI_PROGRESS_AUTO).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +59,8 @@ pub struct Config {
     pub weakest: Protection,
     /// How long a session that lost its connection waits for another one before it is over.
     pub patience: Duration,
+    /// Transform modules of the program's own, beside those that every domain has.
+    pub transforms: Vec<Arc<dyn Transform>>,
     /// After how long a connection is given up over which a peer says nothing that owes an answer.
     pub silence: Duration,
 }
@@ -75,8 +79,16 @@ impl Config {
             progress: Progress::Auto,
             weakest: Protection::Privacy,
             patience: Duration::from_secs(60),
+            transforms: Vec::new(),
             silence: Duration::from_secs(20),
         }
+    }
+
+    /// Has this transform module, too, so that endpoints can name it and startpoints with it be bound.
+    #[must_use]
+    pub fn transform(mut self, module: impl Transform + 'static) -> Self {
+        self.transforms.push(Arc::new(module));
+        self
     }
 
     /// Listens there too; port 0 takes a free one.
@@ -99,7 +111,9 @@ impl Domain {
     /// # Errors
     /// When the identity cannot be used, or an address not be listened on.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let Config { identity, trust, host, rank, listen, shm, progress, weakest, patience, silence } = config;
+        let Config { identity, trust, host, rank, listen, shm, progress, weakest, patience, transforms, silence } =
+            config;
+        let modules = Modules::new(transforms)?;
         let party = Arc::new(Party::new(identity, trust, host, rank)?);
         let doors = Doors::open(&listen, shm, party.key_hash())?;
         let no_epoll = |cause: rustix::io::Errno| Error::system("the domain cannot be opened")(cause.into());
@@ -122,6 +136,7 @@ impl Domain {
             addresses,
             progress,
             weakest,
+            modules,
             patience,
             silence,
             epoll: queue,
@@ -152,7 +167,8 @@ impl Domain {
     /// Makes an endpoint.
     ///
     /// # Errors
-    /// When two handlers have one number, the class is no name, or the protection is weaker than this domain allows.
+    /// When two handlers have one number, the class is no name, the protection is weaker than this domain allows, or it
+    /// lacks a transform module.
     pub fn endpoint(&self, attributes: Attributes, handlers: Handlers) -> Result<Endpoint, Error> {
         let floor = floor(self.shared.weakest, &attributes.class);
         if attributes.protection > floor {
@@ -162,11 +178,15 @@ impl Domain {
             );
             return Err(Error::Startpoint(what));
         }
-        let table = Arc::new(Table::new(attributes, handlers)?);
+        let names = Transforms::new(attributes.transforms.iter().map(String::as_str));
+        let names = names.map_err(|cause| Error::Startpoint(cause.to_string()))?;
+        let modules = self.shared.modules.select(&names)?;
+        let table = Arc::new(Table::new(attributes, handlers, modules)?);
         let mut state = self.shared.lock()?;
         let number = state.next_endpoint;
         state.next_endpoint += 1;
-        let opened = state.book.open_endpoint(number, EndpointKey::from_bytes(random()?), &table.attributes.class);
+        let key = EndpointKey::from_bytes(random()?);
+        let opened = state.book.open_endpoint(number, key, &table.attributes.class, names);
         opened.map_err(|cause| Error::Startpoint(cause.to_string()))?;
         state.tables.insert(number, table.clone());
         drop(state);
@@ -178,7 +198,8 @@ impl Domain {
     ///
     /// # Errors
     /// When its owner is not to be reached within `patience`, is another than the startpoint says, or does not accept
-    /// this domain. That the endpoint refuses the startpoint shows with the first request.
+    /// this domain, or when this domain lacks a transform module. That the endpoint refuses the startpoint shows with the
+    /// first request.
     pub fn startpoint(&self, capability: &Capability, patience: Duration) -> Result<Startpoint, Error> {
         self.bind(capability, None, patience)
     }

@@ -13,6 +13,7 @@ use crate::region::Memory;
 use crate::request::Call;
 use crate::shared::Shared;
 use crate::state::SessionKey;
+use crate::transform::Selected;
 
 /// What an endpoint is made with, and its startpoints inherit.
 #[derive(Clone, Debug)]
@@ -20,12 +21,18 @@ pub struct Attributes {
     pub(crate) class: String,
     pub(crate) protection: Protection,
     pub(crate) message_max: usize,
+    pub(crate) transforms: Vec<String>,
 }
 
 impl Default for Attributes {
     /// Class `data`, sealed, messages of up to 64 MiB.
     fn default() -> Self {
-        Attributes { class: "data".into(), protection: Protection::Privacy, message_max: 64 << 20 }
+        Attributes {
+            class: "data".into(),
+            protection: Protection::Privacy,
+            message_max: 64 << 20,
+            transforms: Vec::new(),
+        }
     }
 }
 
@@ -44,7 +51,17 @@ impl Attributes {
         self
     }
 
-    /// The longest message that it takes, in bytes.
+    /// Sends requests and answers through this module, behind those that were named before and in front of the
+    /// protection, which is always there. `zstd` is one of every domain; more come with [`crate::Config::transform`].
+    ///
+    /// What compresses shows with the length of a sealed message something of its contents: see docs/links.md.
+    #[must_use]
+    pub fn transform(mut self, name: &str) -> Self {
+        self.transforms.push(name.into());
+        self
+    }
+
+    /// The longest message that it takes, in bytes, as the handler gets it.
     #[must_use]
     pub fn message_max(mut self, bytes: usize) -> Self {
         self.message_max = bytes;
@@ -91,6 +108,7 @@ impl Handlers {
 
 pub(crate) struct Table {
     pub(crate) attributes: Attributes,
+    pub(crate) modules: Selected,
     handlers: Vec<(u32, Handler)>,
     regions: Mutex<Regions>,
 }
@@ -103,13 +121,13 @@ struct Regions {
 }
 
 impl Table {
-    pub(crate) fn new(attributes: Attributes, handlers: Handlers) -> Result<Self, Error> {
+    pub(crate) fn new(attributes: Attributes, handlers: Handlers, modules: Selected) -> Result<Self, Error> {
         let mut handlers = handlers.0;
         handlers.sort_by_key(|&(number, _)| number);
         if let Some(pair) = handlers.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(Error::Startpoint(format!("handler {} is there twice; number each once", pair[0].0)));
         }
-        Ok(Table { attributes, handlers, regions: Mutex::default() })
+        Ok(Table { attributes, modules, handlers, regions: Mutex::default() })
     }
 
     pub(crate) fn find(&self, number: u32) -> Option<&Handler> {

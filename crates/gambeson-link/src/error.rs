@@ -15,6 +15,8 @@ pub enum Error {
     Protocol(String),
     /// A startpoint does not allow it.
     Startpoint(String),
+    /// A transform module is missing, or does not take a message.
+    Transform(String),
     /// The handler at the endpoint says no.
     Handler(String),
     /// Nothing came in time.
@@ -48,6 +50,7 @@ impl fmt::Display for Error {
             | Error::Refused(what)
             | Error::Protocol(what)
             | Error::Startpoint(what)
+            | Error::Transform(what)
             | Error::Handler(what)
             | Error::TimedOut(what)
             | Error::Lost(what) => out.write_str(what),

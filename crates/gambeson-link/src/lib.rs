@@ -5,6 +5,7 @@
 //! | [`domain`], [`identity`] | a process's place among links; who it is, and whom it talks to |
 //! | [`endpoint`], [`startpoint`], [`request`] | handlers, what is bound to them, and what they are asked |
 //! | [`region`] | memory that startpoints put into and get from |
+//! | [`transform`] | what becomes of messages before they are protected |
 //! | [`carrier`] | what moves bytes between two domains: TCP or shared memory |
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod startpoint;
 mod state;
 mod stranger;
 mod stream;
+pub mod transform;
 
 pub use domain::{Config, Domain, Endpoint, Progress};
 pub use endpoint::{Attributes, Handlers, Request};
@@ -41,3 +43,4 @@ pub use refusals::Refusals;
 pub use region::Region;
 pub use request::Call;
 pub use startpoint::{Answers, Pending, Startpoint};
+pub use transform::{Mapping, Transform};

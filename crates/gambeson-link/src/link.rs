@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{PairRoots, Root};
-use gambeson_proto::record::{Envelope, Header, Kind, Payload, Plan, credit};
+use gambeson_proto::record::{Envelope, Header, Kind, Payload, Plan, answer, credit};
 use gambeson_proto::session::{EpochLimits, ReceiveSession, SendSession};
 use gambeson_proto::suite::{Protection, Suite};
 
@@ -13,6 +13,7 @@ use crate::answers::Answers;
 use crate::endpoint::Binding;
 use crate::request::Waiting;
 use crate::stream::Outgoing;
+use crate::transform::{self, Stack};
 
 /// Bytes of payload in a record: long enough that its fixed costs vanish, short enough that sealing, the carrier and
 /// opening overlap.
@@ -39,6 +40,8 @@ pub(crate) struct Link {
     /// What an endpoint's end owes, if there is anything.
     answers: Option<Box<Answers>>,
     pub(crate) role: Role,
+    /// Its transform modules, if it has any.
+    pub(crate) stack: Option<Box<Stack>>,
 }
 
 /// Which end of the link this is.
@@ -115,6 +118,7 @@ impl Link {
             assembling: None,
             answers: None,
             role,
+            stack: None,
         }
     }
 
@@ -135,6 +139,68 @@ impl Link {
     /// Whether all that was sent has gone into the session's stream.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// The transform modules. One branch for links that have none, which a measurement leaves out: see
+    /// tools/link_branch.py.
+    fn stack(&mut self) -> Option<&mut Stack> {
+        if cfg!(without_transforms) { None } else { self.stack.as_deref_mut() }
+    }
+
+    /// Sends a request or an answer through the link's transform modules. Nothing is sent if one does not take it.
+    pub(crate) fn transmit(
+        &mut self,
+        out: &mut Outgoing,
+        cache: &mut KeyCache,
+        mut envelope: Envelope,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let Some(stack) = self.stack().filter(|_| is_transformed(&envelope)) else {
+            self.send(out, cache, envelope, bytes);
+            return Ok(());
+        };
+        let message = stack.apply(bytes)?;
+        (envelope.id, envelope.size) = (bytes.len() as u64, message.len() as u64);
+        self.send(out, cache, envelope, &message);
+        self.stack().expect("it was there").recycle(message);
+        Ok(())
+    }
+
+    /// Undoes what the other end's transform modules did.
+    pub(crate) fn restore<'r>(
+        &mut self,
+        envelope: &Envelope,
+        bytes: Bytes<'r>,
+        message_max: usize,
+    ) -> Result<Bytes<'r>, String> {
+        let Some(stack) = self.stack().filter(|_| is_transformed(envelope)) else { return Ok(bytes) };
+        stack.restore(bytes.into_vec(), envelope.id, message_max).map(Bytes::Own)
+    }
+
+    /// A message came that the transform modules did not restore: whoever waits hears why.
+    pub(crate) fn unrestored(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, why: &str) {
+        match &mut self.role {
+            Role::Start(waiting) => {
+                let refused = Envelope { flags: answer::LAST | answer::REFUSED, ..envelope };
+                waiting.answered(&refused, why.as_bytes());
+                // Of a stream, what comes behind it is of no use.
+                if envelope.flags & answer::LAST == 0 {
+                    self.cancel(out, cache, envelope.data);
+                }
+            }
+            Role::End(_) => {
+                let mut responder = crate::request::Responder {
+                    link: self,
+                    out,
+                    cache,
+                    request: envelope.data,
+                    flags: envelope.flags,
+                    done: false,
+                };
+                responder.refuse(why);
+            }
+            Role::Control => {}
+        }
     }
 
     /// Sends a message, now or when there is credit; what has to wait is copied.
@@ -168,17 +234,19 @@ impl Link {
         bytes: &[u8],
         mut gone: Option<usize>,
     ) -> Option<usize> {
+        let stacked = self.stack().is_some();
         while gone != Some(bytes.len()) {
             let from = gone.unwrap_or(0);
             let len = (bytes.len() - from).min(RECORD_MAX);
+            let envelope = if gone.is_none() { first } else { Envelope::new(Kind::More) };
             if !matches!(self.role, Role::Control) {
                 let waits = matches!(&self.role, Role::Start(waiting) if !waiting.may_send());
-                if waits || self.credit < len + COST || !out.has_room() {
+                let cost = len + COST + growth(stacked, &envelope);
+                if waits || self.credit < cost || !out.has_room() {
                     break;
                 }
-                self.credit -= len + COST;
+                self.credit -= cost;
             }
-            let envelope = if gone.is_none() { first } else { Envelope::new(Kind::More) };
             self.seal(out, cache, envelope, &bytes[from..from + len]);
             gone = Some(from + len);
         }
@@ -258,6 +326,7 @@ impl Link {
         record: &'r mut [u8],
         message_max: usize,
     ) -> Result<Received<'r>, Unacceptable> {
+        let stacked = self.stack().is_some();
         let expected = self.receive.expected();
         let context = self.receive.context(cache, header.stamp.epoch);
         let context = context.map_err(|_| Unacceptable("a record of an epoch that is not due"))?;
@@ -270,7 +339,7 @@ impl Link {
         let len = payload.len();
         let begins = matches!(envelope.kind, Kind::Request | Kind::Put | Kind::Answer | Kind::Control);
         let counts = (begins || matches!(envelope.kind, Kind::More | Kind::Get)) && !matches!(self.role, Role::Control);
-        let cost = if counts { len + COST } else { 0 };
+        let cost = if counts { len + COST + growth(stacked, &envelope) } else { 0 };
         if self.used + cost > WINDOW {
             return Err(Unacceptable("more than it has credit for"));
         }
@@ -292,7 +361,8 @@ impl Link {
             (self.assembling.take_if(|_| whole).map(|done| (done.envelope, Bytes::Own(done.bytes))), held)
         } else if begins && envelope.size > len as u64 {
             let size = usize::try_from(envelope.size).unwrap_or(usize::MAX);
-            if self.assembling.is_some() || len == 0 || size > message_max {
+            let longest = if stacked { transform::longest(message_max) } else { message_max };
+            if self.assembling.is_some() || len == 0 || size > longest {
                 return Err(Unacceptable("a message longer than what is agreed on, or within another"));
             }
             // Memory grows with what has come, not with what a header promises.
@@ -326,6 +396,25 @@ impl Link {
             }
             None => false,
         }
+    }
+}
+
+/// Whether a message goes through transform modules: what programs said. The rest is of the links' own.
+fn is_transformed(envelope: &Envelope) -> bool {
+    match envelope.kind {
+        Kind::Request => true,
+        Kind::Answer => envelope.flags & (answer::REFUSED | answer::END) == 0,
+        _ => false,
+    }
+}
+
+/// What a message costs beside its bytes on the wire: what it grows by when it is restored. Of one longer than half the
+/// window no more counts, as of others.
+fn growth(stacked: bool, envelope: &Envelope) -> usize {
+    if stacked && is_transformed(envelope) {
+        envelope.id.saturating_sub(envelope.size).min(WINDOW as u64 / 2) as usize
+    } else {
+        0
     }
 }
 

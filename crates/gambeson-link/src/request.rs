@@ -96,7 +96,7 @@ impl Waiting {
 
     /// Takes an answer in, for whoever waits for it. False: there is no room for it, and its sender knew.
     pub(crate) fn answered(&mut self, envelope: &Envelope, bytes: &[u8]) -> bool {
-        let Some(place) = self.place(envelope.data) else { return true };
+        let Some(place) = self.place(envelope.data).filter(|place| !place.last) else { return true };
         let cost = cost(bytes.len(), envelope.flags);
         if cost > 0 && place.unread >= STREAM_WINDOW {
             return false;
@@ -264,8 +264,17 @@ impl Responder<'_> {
     }
 }
 
-/// Sends an answer to a request.
+/// Sends an answer to a request, or says that a transform module does not take it.
 pub(crate) fn answer(link: &mut Link, out: &mut Outgoing, cache: &mut KeyCache, request: u64, flags: u8, bytes: &[u8]) {
-    let envelope = Envelope { flags, size: bytes.len() as u64, data: request, ..Envelope::new(Kind::Answer) };
-    link.send(out, cache, envelope, bytes);
+    let envelope = |flags, bytes: &[u8]| {
+        let size = bytes.len() as u64;
+        Envelope { flags, size, data: request, ..Envelope::new(Kind::Answer) }
+    };
+    if let Err(why) = link.transmit(out, cache, envelope(flags, bytes), bytes) {
+        link.send(out, cache, envelope(answer::LAST | answer::REFUSED, why.as_bytes()), why.as_bytes());
+        // What comes behind it in a stream is of no use.
+        if flags & answer::LAST == 0 {
+            link.answers().cancel(request);
+        }
+    }
 }

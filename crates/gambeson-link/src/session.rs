@@ -18,6 +18,7 @@ use crate::identity::Peer;
 use crate::link::{Bytes, Link, RECORD_MAX, Received, Role, Unacceptable};
 use crate::request::Waiting;
 use crate::stream::{Incoming, Outgoing, RETAINED_MAX};
+use crate::transform::Stack;
 use change::Change;
 
 mod change;
@@ -78,6 +79,7 @@ pub(crate) struct Opened {
     pub(crate) keys: LinkKeys,
     pub(crate) protection: Protection,
     pub(crate) binding: Arc<Binding>,
+    pub(crate) stack: Option<Box<Stack>>,
 }
 
 /// A request that came.
@@ -215,11 +217,12 @@ impl Session {
     }
 
     /// Opens a link from a startpoint here: the activation goes out before anything else of the link.
-    pub(crate) fn open_link(&mut self, cache: &mut KeyCache, opening: Opening) -> u64 {
+    pub(crate) fn open_link(&mut self, cache: &mut KeyCache, opening: Opening, stack: Option<Box<Stack>>) -> u64 {
         let Opening { activation, keys } = opening;
         let (number, protection) = (activation.number, activation.protection);
         let role = Role::Start(Box::new(Waiting::new(keys.answer, protection != Protection::None)));
-        let link = Link::new(number, directed(keys, End::Startpoint), self.suite, protection, role);
+        let mut link = Link::new(number, directed(keys, End::Startpoint), self.suite, protection, role);
+        link.stack = stack;
         debug_assert_eq!(place(number), self.ours.len(), "links are numbered in turn");
         self.ours.push(Some(Box::new(link)));
         self.say(cache, word::ACTIVATE, number, &activation.encode());
@@ -455,10 +458,11 @@ impl Session {
                             return Err(Unacceptable("a link with a number that is not the next"));
                         }
                         let (what, said) = match desk.admit(links, peer, bytes.get()) {
-                            Ok(Opened { number, keys, protection, binding }) if number == data => {
+                            Ok(Opened { number, keys, protection, binding, stack }) if number == data => {
                                 let answer = keys.answer;
                                 let roots = directed(keys, End::Endpoint);
-                                let link = Link::new(data, roots, *suite, protection, Role::End(binding));
+                                let mut link = Link::new(data, roots, *suite, protection, Role::End(binding));
+                                link.stack = stack;
                                 theirs.push(Some(Box::new(link)));
                                 (word::GRANTED, answer.to_vec())
                             }
@@ -552,6 +556,14 @@ impl Session {
             let Received::Whole(envelope, bytes, credit) = link.open(cache, &header, record, message_max)? else {
                 link.give_back(out, cache);
                 continue;
+            };
+            let bytes = match link.restore(&envelope, bytes, message_max) {
+                Ok(bytes) => bytes,
+                Err(why) => {
+                    link.unrestored(out, cache, envelope, &why);
+                    link.handled(out, cache, credit);
+                    continue;
+                }
             };
             match (envelope.kind, &mut link.role) {
                 (Kind::Credit, Role::End(_)) if envelope.tag == credit::STREAM => {

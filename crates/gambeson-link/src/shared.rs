@@ -24,6 +24,7 @@ use crate::resumption;
 use crate::route;
 use crate::session::{Search, Session};
 use crate::state::{SessionKey, State};
+use crate::transform::Modules;
 
 /// A program that waits asks so often before it sleeps.
 const SPINS: u32 = 2000;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) addresses: Vec<Address>,
     pub(crate) progress: Progress,
     pub(crate) weakest: Protection,
+    /// Transform modules that links can have.
+    pub(crate) modules: Modules,
     pub(crate) patience: Duration,
     pub(crate) silence: Duration,
     pub(crate) epoll: OwnedFd,

@@ -19,6 +19,7 @@ use crate::link::{Link, Role};
 use crate::request::{Answer, Waiting};
 use crate::shared::Shared;
 use crate::state::{SessionKey, State};
+use crate::transform::{End, Stack};
 
 /// One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
 pub struct Startpoint {
@@ -37,13 +38,14 @@ impl Startpoint {
         // The strongest that anybody asks for; sealed if nobody does.
         let asked = asked.min().unwrap_or(Protection::Privacy);
         let protection = asked.min(floor(shared.weakest, capability.class()));
+        let stack = Stack::open(&shared.modules.select(capability.transforms())?, End::Startpoint)?;
         let mut state = shared.lock()?;
         let State { sessions, cache, .. } = &mut *state;
         let found = sessions.get_mut(session).filter(|session| session.over().is_none());
         let found = found.ok_or_else(|| Error::Lost("the session with the startpoint's owner is over".into()))?;
         let opening = capability.activate(found.links(), random()?, protection, None);
         let opening = opening.map_err(|cause| Error::Startpoint(cause.to_string()))?;
-        let number = found.open_link(cache, opening);
+        let number = found.open_link(cache, opening, stack);
         found.flush();
         drop(state);
         Ok(Startpoint { shared: shared.clone(), session, number, capability: capability.clone() })
@@ -185,7 +187,12 @@ impl Startpoint {
         }
         let (link, out) = session.link(self.number).ok_or_else(|| gone("it was released"))?;
         let number = if envelope.flags == 0 { 0 } else { waiting(link).begin() };
-        link.send(out, cache, Envelope { data: number, ..envelope }, payload);
+        if let Err(why) = link.transmit(out, cache, Envelope { data: number, ..envelope }, payload) {
+            if envelope.flags != 0 {
+                waiting(link).end(number);
+            }
+            return Err(Error::Transform(why));
+        }
         session.flush();
         Ok(number)
     }

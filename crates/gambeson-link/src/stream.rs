@@ -85,6 +85,12 @@ impl Outgoing {
         record
     }
 
+    /// Bytes of the session so far.
+    #[cfg(test)]
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
     /// Bytes that the peer is not known to have.
     pub(crate) fn retained(&self) -> usize {
         self.chunks.front().map_or(0, |first| (self.end - first.start) as usize)

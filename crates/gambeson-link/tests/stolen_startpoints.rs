@@ -75,7 +75,8 @@ fn attempt(thief: &Domain, stolen: &Capability, handler: u32) -> Result<Vec<u8>,
 fn parts(capability: &Capability) -> (Vec<u8>, Vec<Vec<u8>>, Vec<u8>) {
     let bytes = capability.encode().to_vec();
     let addresses: usize = capability.addresses().iter().map(|address| 2 + address.text.len()).sum();
-    let start = 1 + 32 + 8 + 16 + 1 + capability.class().len() + 1 + addresses;
+    let transforms = capability.transforms().as_str().len();
+    let start = 1 + 32 + 8 + 16 + 1 + capability.class().len() + 1 + transforms + 1 + addresses;
     let (head, rest) = bytes.split_at(start);
     let (caveats, secret) = rest.split_at(rest.len() - 32);
     let mut left = &caveats[1..];

@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex, Weak};
 use gambeson_proto::key_schedule::SessionKeys;
 use gambeson_proto::record::{answer, request};
 use gambeson_proto::secret::Secret32;
-use gambeson_proto::startpoint::{Caveat, EndpointKey, Limits, Refusal, StartpointBook, StartpointName, Terms};
-use rand::{Rng, SeedableRng};
+use gambeson_proto::startpoint::{
+    Caveat, EndpointKey, Limits, Refusal, StartpointBook, StartpointName, Terms, Transforms,
+};
+use rand::{Rng, RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::epoll::EventFlags;
 
@@ -23,6 +25,10 @@ use crate::endpoint::{Attributes, Handlers, Table};
 use crate::identity::KeyHash;
 use crate::region::Region;
 use crate::request::Answer;
+use crate::transform::tests::Rolling;
+use crate::transform::{Modules, Selected};
+
+mod transforms;
 
 /// One direction of a connection.
 type Wire = Arc<Mutex<VecDeque<u8>>>;
@@ -98,6 +104,9 @@ struct Endpoint {
     came: Option<Vec<(u64, Vec<u8>)>>,
     /// How often an answer says what was asked.
     times: usize,
+    modules: Selected,
+    /// Handlers that are never through.
+    holds: bool,
 }
 
 impl Endpoint {
@@ -106,16 +115,33 @@ impl Endpoint {
     }
 
     fn with_memory(len: usize) -> Self {
-        let table = Arc::new(Table::new(Attributes::default(), Handlers::new()).expect("no handlers"));
+        let table = Arc::new(Table::new(Attributes::default(), Handlers::new(), Box::default()).expect("no handlers"));
         let book = StartpointBook::new(OWNER, Limits::default());
         let regions = [(); 2].map(|()| Region::new(&table, Weak::new(), vec![0x55; len]));
-        Endpoint { book, table, regions, requests: 0, busy: None, came: None, times: 1 }
+        Endpoint {
+            book,
+            table,
+            regions,
+            requests: 0,
+            busy: None,
+            came: None,
+            times: 1,
+            modules: Box::default(),
+            holds: false,
+        }
     }
 
     /// With an endpoint of which `client` opens a link.
     fn opened(client: &mut Session, cache: &mut KeyCache, protection: Protection) -> (Self, u64) {
-        let mut endpoint = Self::with_memory(REGION);
-        endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
+        Self::stacked(&[], client, cache, protection)
+    }
+
+    /// With an endpoint that has these modules.
+    fn stacked(modules: &[&str], client: &mut Session, cache: &mut KeyCache, protection: Protection) -> (Self, u64) {
+        let names = Transforms::new(modules.iter().copied()).expect("names");
+        let modules = Modules::new(vec![Arc::new(Rolling)]).and_then(|all| all.select(&names)).expect("modules");
+        let mut endpoint = Endpoint { modules, ..Self::with_memory(REGION) };
+        endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data", names).expect("a class");
         let link = endpoint.link(4, client, cache, protection);
         (endpoint, link)
     }
@@ -125,7 +151,7 @@ impl Endpoint {
         let memory = Caveat::Memory(self.regions.each_ref().map(|region| region.whole(3)).to_vec());
         let capability = self.book.mint(1, [root; 16], Vec::new(), [memory]).expect("a startpoint");
         let opening = capability.activate(client.links(), [5; 16], protection, None).expect("ours to use");
-        client.open_link(cache, opening)
+        client.open_link(cache, opening, Stack::open(&self.modules, End::Startpoint).expect("they open"))
     }
 }
 
@@ -135,7 +161,8 @@ impl Desk for Endpoint {
         let admitted = self.book.admit(links, activation, 1, terms).map_err(|refusal| refusal.to_string())?;
         let (number, protection) = (admitted.activation.number, admitted.activation.protection);
         let binding = Arc::new(Binding { table: self.table.clone(), grant: admitted.grant });
-        Ok(Opened { number, keys: admitted.keys, protection, binding })
+        let stack = Stack::open(&self.modules, End::Endpoint).map_err(|cause| cause.to_string())?;
+        Ok(Opened { number, keys: admitted.keys, protection, binding, stack })
     }
 
     fn tampered(&mut self, _: &str) {}
@@ -156,7 +183,9 @@ impl Desk for Endpoint {
                     bytes.get().iter().map(|byte| byte ^ mask[0]).collect::<Vec<u8>>().repeat(self.times);
                 crate::request::answer(link, out, cache, envelope.data, answer::LAST, &bytes);
             }
-            link.handled(out, cache, credit);
+            if !self.holds {
+                link.handled(out, cache, credit);
+            }
         }
         self.requests += 1;
         if let Some(all) = &mut self.came {
@@ -231,6 +260,9 @@ impl Work {
             let longest = if random.random_bool(self.long) { 2_000_000 } else { 3000 };
             let filling = std::iter::repeat_n(number as u8, random.random_range(0..longest));
             let mut bytes: Vec<u8> = number.to_le_bytes().into_iter().chain(filling).collect();
+            if random.random_bool(0.3) {
+                random.fill_bytes(&mut bytes[8..]);
+            }
             let which = random.random_range(0..2);
             let (link, memory) = (self.links[which], &mut self.memory[which]);
             let kind = [Kind::Request, Kind::Put, Kind::Get][random.random_range(0..3_usize)];
@@ -253,7 +285,9 @@ impl Work {
             let answered = kind == Kind::Get || random.random_bool(0.7);
             let number = if answered { answers.begin() } else { 0 };
             let flags = if answered { request::ANSWER } else { 0 };
-            opened.send(out, cache, Envelope { kind, flags, tag, size, data: number, id }, &bytes);
+            let id = if kind == Kind::Request { 0 } else { id };
+            let envelope = Envelope { kind, flags, tag, size, data: number, id };
+            opened.transmit(out, cache, envelope, &bytes).expect("the modules take it");
             if answered {
                 self.waiting.push_back((link, number, answer));
             }
@@ -294,13 +328,14 @@ fn untouched() -> [Vec<u8>; 2] {
     [(); 2].map(|()| vec![0x55; REGION])
 }
 
-fn run(seed: u64, protection: Protection, hostile: bool) {
+/// How many bytes the two ends sent.
+fn run(seed: u64, protection: Protection, hostile: bool, modules: &[&str]) -> u64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let ([one, other], mut wires) = connect(&mut random, Transport::Tcp);
     let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
     let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
     let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let (mut endpoint, first) = Endpoint::opened(&mut client, &mut caches[0], protection);
+    let (mut endpoint, first) = Endpoint::stacked(modules, &mut client, &mut caches[0], protection);
     let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
     endpoint.came = Some(Vec::new());
     endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(random.random()));
@@ -338,6 +373,7 @@ fn run(seed: u64, protection: Protection, hostile: bool) {
         assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
     }
     work.has_come(endpoint);
+    client.out.end() + server.out.end()
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -348,8 +384,8 @@ fn number(variable: &str) -> Option<u64> {
 fn every_request_is_answered_once_whatever_the_network_does() {
     let seeds = number("GAMBESON_SEED").map_or(0..number("GAMBESON_SEEDS").unwrap_or(60), |seed| seed..seed + 1);
     for seed in seeds {
-        run(seed, Protection::ALL[seed as usize % 2], true);
-        run(seed, Protection::None, false);
+        run(seed, Protection::ALL[seed as usize % 2], true, &[]);
+        run(seed, Protection::None, false, &[]);
     }
 }
 
@@ -673,7 +709,7 @@ fn an_activation_is_good_once_and_in_its_own_session() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut caches = [KeyCache::new(2), KeyCache::new(2)];
     let mut endpoint = Endpoint::new();
-    endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data").expect("a class");
+    endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data", Transforms::default()).expect("a class");
     let capability = endpoint.book.mint(1, [4; 16], Vec::new(), []).expect("a startpoint");
     let pair = |random: &mut Xoshiro256PlusPlus, exporter: u8| {
         let ([one, other], _) = connect(random, Transport::Tcp);
@@ -693,7 +729,7 @@ fn an_activation_is_good_once_and_in_its_own_session() {
     let [mut client, mut server] = pair(&mut random, 7);
     let opening = capability.activate(client.links(), [5; 16], Protection::Privacy, None).expect("ours to use");
     let (number, activation) = (opening.activation.number, opening.activation.encode());
-    client.open_link(&mut caches[0], opening);
+    client.open_link(&mut caches[0], opening, None);
     assert_eq!(go(&mut client, &mut server, &mut caches), 0);
     assert!(server.link(number).is_some());
     let mut caches = [KeyCache::new(2), KeyCache::new(2)];

@@ -118,13 +118,7 @@ pub fn link_roots(session: &SessionKeys, end: End, startpoint: Option<&Secret32>
 
 /// Names a startpoint as its endpoint made it. Public, as all names are. Without transform modules there is no field for
 /// them.
-pub(crate) fn root_name(
-    owner: &KeyHash,
-    endpoint: u64,
-    root: &[u8; 16],
-    class: &str,
-    transforms: &str,
-) -> [u8; 32] {
+pub(crate) fn root_name(owner: &KeyHash, endpoint: u64, root: &[u8; 16], class: &str, transforms: &str) -> [u8; 32] {
     let mut info = Info::new(Label::StartpointName)
         .field(owner)
         .field(&endpoint.to_be_bytes())

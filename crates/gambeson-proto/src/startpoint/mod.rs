@@ -223,7 +223,11 @@ impl Startpoint {
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
         let addresses: usize = self.addresses.iter().map(|address| 2 + address.text.len()).sum();
         // One allocation: a vector that grows leaves copies of the secret behind.
-        let length = FIXED + self.origin.class.len() + self.origin.transforms.as_str().len() + addresses + self.caveats.encoded_len();
+        let length = FIXED
+            + self.origin.class.len()
+            + self.origin.transforms.as_str().len()
+            + addresses
+            + self.caveats.encoded_len();
         let mut out = Zeroizing::new(Vec::with_capacity(length));
         out.push(VERSION);
         out.extend(self.origin.owner);

@@ -54,7 +54,11 @@ impl Transforms {
     pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self, StartpointError> {
         let len = usize::from(reader.byte()?);
         let text = std::str::from_utf8(reader.take(len)?).map_err(|_| StartpointError::Malformed)?;
-        if text.is_empty() { Ok(Transforms::default()) } else { Transforms::parse(text).ok_or(StartpointError::Malformed) }
+        if text.is_empty() {
+            Ok(Transforms::default())
+        } else {
+            Transforms::parse(text).ok_or(StartpointError::Malformed)
+        }
     }
 }
 
