@@ -41,8 +41,9 @@ const CURVES: [(&str, &str, &str, f64); 4] = [
 ];
 
 /// What both figures span.
-const LENGTHS: [usize; 20] =
-    [1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 2000, 3000, 5000, 10_000];
+const LENGTHS: [usize; 21] =
+    [0, 1, 2, 5, 10, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 2000, 3000, 5000, 10_000];
+/// Figure 6 has every hundredth of these, figure 7 all but the first.
 const LINEAR_MAX: usize = 1000;
 /// Of which the text gives values.
 const SMALL: usize = 10;
@@ -80,6 +81,23 @@ fn paper(curve: &str, length: usize) -> f64 {
     small + (length as f64 - SMALL as f64) * each
 }
 
+/// Values and the paper's own of a curve at all lengths, in µs.
+fn line(
+    curve: &Curve,
+    lengths: &[usize],
+    value: impl Fn(usize) -> Option<f64>,
+    said: impl Fn(usize) -> Option<f64>,
+) -> Line {
+    let all = |of: &dyn Fn(usize) -> Option<f64>| lengths.iter().map(|&length| Some(of(length)? * 1e6)).collect();
+    Line { name: curve.name.to_owned(), values: all(&value), paper: all(&said) }
+}
+
+fn figure(name: &'static str, title: &'static str, lengths: &[usize], panels: Vec<Panel>) -> Figure {
+    let x = lengths.iter().map(ToString::to_string).collect();
+    let (x_title, paper) = ("message length (bytes)", "the paper's text, in the same order");
+    Figure { name, title, shape: Shape::Lines, x_title, x, paper, panels }
+}
+
 impl Curve {
     fn at(&self, length: usize) -> f64 {
         self.points.iter().find(|point| point.0 == length).map_or(f64::NAN, |point| point.1)
@@ -92,46 +110,37 @@ impl Report {
     /// # Errors
     /// A folder that cannot be written.
     pub(crate) fn draw(&self, dir: &std::path::Path) -> Result<(), Failure> {
-        let six = ("links-figure-6", "Figure 6 again: time of a message by its length", Scale::Linear);
-        let seven = (
-            "links-figure-7",
-            "Figure 7 again: the same by logarithms, and the paper's values of 10 bytes",
-            Scale::Logarithmic,
-        );
-        let figures = [(six, LINEAR_MAX), (seven, usize::MAX)].map(|((name, title, scale), most)| {
-            let linear = scale == Scale::Linear;
-            let lengths = LENGTHS.iter().filter(|&&length| length <= most && (!linear || length >= 100 || length == 1));
-            let lengths: Vec<usize> = lengths.copied().collect();
-            // The paper's are a hundred times ours: on an axis in proportion ours would be one line at its foot.
-            let line = |curve: &Curve| Line {
-                name: curve.name.to_owned(),
-                values: lengths.iter().map(|&length| Some(curve.at(length))).collect(),
-                paper: lengths.iter().map(|&length| (!linear && length == SMALL).then_some(curve.paper)).collect(),
-            };
+        let drawn = gambeson_study::figures::draw(&[self.six(), self.seven()], dir);
+        drawn.map_err(|error| Failure::system(error.to_string()))
+    }
+
+    /// In proportion. The paper's values are a hundred times ours, so they have a panel of their own.
+    fn six(&self) -> Figure {
+        let lengths = LENGTHS.into_iter().filter(|length| length.is_multiple_of(100) && *length <= LINEAR_MAX);
+        let lengths: Vec<usize> = lengths.collect();
+        let panel = |y_title, value: &dyn Fn(&Curve, usize) -> f64| {
+            let line = |curve: &Curve| line(curve, &lengths, |length| Some(value(curve, length)), |_| None);
             let series = self.curves.iter().map(line).collect();
-            let then = |curve: &Curve| Line {
-                name: curve.name.to_owned(),
-                values: lengths.iter().map(|&length| Some(paper(curve.name, length))).collect(),
-                paper: Vec::new(),
-            };
-            let mut panels = vec![Panel { y_title: "time (s)", scale, series, whole: Vec::new() }];
-            if linear {
-                let series = self.curves.iter().map(then).collect();
-                panels.push(Panel { y_title: "in 1998, by the paper's text (s)", scale, series, whole: Vec::new() });
-            }
-            let x = lengths.iter().map(ToString::to_string).collect();
-            let x_title = "message length (bytes)";
-            Figure {
-                name,
-                title,
-                shape: Shape::Lines,
-                x_title,
-                x,
-                paper: "the paper's text, in the same order",
-                panels,
-            }
-        });
-        gambeson_study::figures::draw(&figures, dir).map_err(|error| Failure::system(error.to_string()))
+            Panel { y_title, scale: Scale::Linear, series, whole: Vec::new() }
+        };
+        let panels = vec![
+            panel("time (µs)", &|curve, length| curve.at(length)),
+            panel("time in 1998 (µs)", &|curve, length| paper(curve.name, length)),
+        ];
+        let title =
+            "Figure 6 again: time of a message by its length; below as the paper's text has it (MPL for shared memory)";
+        figure("links-figure-6", title, &lengths, panels)
+    }
+
+    /// By logarithms.
+    fn seven(&self) -> Figure {
+        let lengths: Vec<usize> = LENGTHS.into_iter().filter(|&length| length > 0).collect();
+        let said = |curve: &Curve, length| (length == SMALL).then_some(curve.paper);
+        let line = |curve| line(curve, &lengths, |length| Some(curve.at(length)), |length| said(curve, length));
+        let series = self.curves.iter().map(line).collect();
+        let panel = Panel { y_title: "time (µs)", scale: Scale::Logarithmic, series, whole: Vec::new() };
+        let title = "Figure 7 again: the same by logarithms, and the paper's values of 10 bytes";
+        figure("links-figure-7", title, &lengths, vec![panel])
     }
 
     /// The table, and what becomes of the paper's observations.
