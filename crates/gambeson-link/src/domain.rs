@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use crate::desk::in_handler;
 use crate::endpoint::{Attributes, Handlers, Table};
 use crate::error::Error;
+use crate::group::Kept;
 use crate::handshake::Party;
 use crate::identity::{Identity, KeyHash, Trust};
 use crate::pool::Pool;
@@ -101,7 +102,7 @@ impl Config {
 
 /// A process's place among links.
 pub struct Domain {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -142,6 +143,7 @@ impl Domain {
             epoll: queue,
             bell,
             pool: Pool::default(),
+            groups: Kept::default(),
             me: me.clone(),
         });
         let thread = (progress == Progress::Auto).then(|| {
@@ -201,7 +203,7 @@ impl Domain {
     /// this domain, or when this domain lacks a transform module. That the endpoint refuses the startpoint shows with the
     /// first request.
     pub fn startpoint(&self, capability: &Capability, patience: Duration) -> Result<Startpoint, Error> {
-        self.bind(capability, None, patience)
+        bind(&self.shared, capability, None, patience)
     }
 
     /// As [`Domain::startpoint`], over this transport, whatever the rule says. Links to one owner share a session if they
@@ -216,18 +218,7 @@ impl Domain {
         capability: &Capability,
         patience: Duration,
     ) -> Result<Startpoint, Error> {
-        self.bind(capability, Some(transport), patience)
-    }
-
-    fn bind(&self, capability: &Capability, wish: Option<Transport>, patience: Duration) -> Result<Startpoint, Error> {
-        let deadline = Instant::now() + patience;
-        let owner = KeyHash(*capability.owner());
-        let known = self.shared.lock()?.session_with(owner, wish);
-        let session = match known {
-            Some(session) => session,
-            None => self.shared.connect(owner, (capability.addresses(), wish), deadline)?,
-        };
-        Startpoint::open(&self.shared, session, capability)
+        bind(&self.shared, capability, Some(transport), patience)
     }
 
     /// A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends from this
@@ -237,16 +228,7 @@ impl Domain {
     /// When the startpoint is bound to another domain than this one, when it is this one's and this domain's key is no
     /// Ed25519 key, which alone vouches for copies, or when it has too many caveats.
     pub fn copy_for(&self, capability: &Capability, holder: KeyHash) -> Result<Capability, Error> {
-        let mut unable = false;
-        let copy = capability.copy_for(holder.0, random()?, |copy| {
-            let voucher = self.shared.party.vouch(copy);
-            unable = voucher.is_none();
-            voucher.unwrap_or(Voucher { key: [0; 32], signature: [0; 64] })
-        });
-        copy.map_err(|cause| match unable {
-            true => Error::Identity("this domain has no Ed25519 key, and no other vouches for copies".into()),
-            false => Error::Startpoint(cause.to_string()),
-        })
+        copy_for(&self.shared, capability, holder)
     }
 
     /// What it refused so far, by reason.
@@ -287,6 +269,7 @@ impl Drop for Domain {
                 session.end("this domain has closed");
             }
         });
+        self.shared.groups.close();
         self.shared.ring();
         // Not from a handler, which may be one that this very thread runs.
         if let Some(thread) = thread.filter(|_| !in_handler()) {
@@ -342,6 +325,36 @@ impl Drop for Endpoint {
             state.tables.remove(&number);
         });
     }
+}
+
+/// Opens a link from a startpoint, over the session with its owner or a new one.
+pub(crate) fn bind(
+    shared: &Arc<Shared>,
+    capability: &Capability,
+    wish: Option<Transport>,
+    patience: Duration,
+) -> Result<Startpoint, Error> {
+    let deadline = Instant::now() + patience;
+    let owner = KeyHash(*capability.owner());
+    let known = shared.lock()?.session_with(owner, wish);
+    let session = match known {
+        Some(session) => session,
+        None => shared.connect(owner, (capability.addresses(), wish), deadline)?,
+    };
+    Startpoint::open(shared, session, capability)
+}
+
+pub(crate) fn copy_for(shared: &Shared, capability: &Capability, holder: KeyHash) -> Result<Capability, Error> {
+    let mut unable = false;
+    let copy = capability.copy_for(holder.0, random()?, |copy| {
+        let voucher = shared.party.vouch(copy);
+        unable = voucher.is_none();
+        voucher.unwrap_or(Voucher { key: [0; 32], signature: [0; 64] })
+    });
+    copy.map_err(|cause| match unable {
+        true => Error::Identity("this domain has no Ed25519 key, and no other vouches for copies".into()),
+        false => Error::Startpoint(cause.to_string()),
+    })
 }
 
 /// What links of a class must have at the least.

@@ -8,6 +8,7 @@ use gambeson_proto::startpoint::Grant;
 use gambeson_proto::suite::Protection;
 
 use crate::error::Error;
+use crate::group::{self, Operation};
 use crate::identity::Peer;
 use crate::region::Memory;
 use crate::request::Call;
@@ -96,6 +97,15 @@ impl Handlers {
     pub fn inline(mut self, number: u32, handler: impl Fn(&mut Call<'_>) + Send + Sync + 'static) -> Self {
         self.0.push((number, Handler::Inline(Box::new(handler))));
         self
+    }
+
+    /// Passes messages of groups on ([`crate::Domain::group`]), on threads of the domain's, and combines the answers, also
+    /// by these operations of the program's own. Whoever may call that handler ([`crate::FORWARD`]) has this domain connect
+    /// where the startpoints lead that he hands it.
+    #[must_use]
+    pub fn forwards(self, operations: impl IntoIterator<Item = Operation>) -> Self {
+        let operations: Vec<Operation> = operations.into_iter().collect();
+        self.threaded(group::FORWARD, move |request| group::forward(request, &operations))
     }
 
     /// A handler that runs on a thread of its own among few, and may do what it likes.
@@ -197,6 +207,10 @@ impl Request {
             Some(shared) => shared.until_room(self.reply.to),
             None => Err(Error::Lost("the domain has closed".into())),
         }
+    }
+
+    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
+        self.reply.shared.upgrade()
     }
 
     /// Whether nobody waits for an answer any more: the request was cancelled, it was one-way, or the link is over.

@@ -43,6 +43,50 @@ impl Error {
     }
 }
 
+/// For what is passed on: the variant's number and its sentence.
+impl Error {
+    pub(crate) fn told(&self) -> (u8, String) {
+        let kind = match self {
+            Error::Identity(_) => 1,
+            Error::Refused(_) => 2,
+            Error::Protocol(_) => 3,
+            Error::Startpoint(_) => 4,
+            Error::Handler(_) => 5,
+            Error::TimedOut(_) => 6,
+            Error::Transform(_) => 8,
+            Error::Lost(_) | Error::System { .. } => 7,
+        };
+        (kind, self.to_string())
+    }
+
+    /// What somebody else told.
+    pub(crate) fn heard(kind: u8, sentence: &[u8]) -> Self {
+        let sentence = String::from_utf8_lossy(sentence).into_owned();
+        match kind {
+            1 => Error::Identity(sentence),
+            2 => Error::Refused(sentence),
+            3 => Error::Protocol(sentence),
+            4 => Error::Startpoint(sentence),
+            5 => Error::Handler(sentence),
+            6 => Error::TimedOut(sentence),
+            8 => Error::Transform(sentence),
+            _ => Error::Lost(sentence),
+        }
+    }
+
+    /// The same once more.
+    pub(crate) fn again(&self) -> Self {
+        let (kind, sentence) = self.told();
+        Error::heard(kind, sentence.as_bytes())
+    }
+
+    /// The same, with where it happened.
+    pub(crate) fn within(&self, place: &str) -> Self {
+        let (kind, sentence) = self.told();
+        Error::heard(kind, format!("{place}: {sentence}").as_bytes())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -6,6 +6,7 @@
 //! | [`endpoint`], [`startpoint`], [`request`] | handlers, what is bound to them, and what they are asked |
 //! | [`region`] | memory that startpoints put into and get from |
 //! | [`transform`] | what becomes of messages before they are protected |
+//! | [`group`] | many startpoints called together, by a tree |
 //! | [`carrier`] | what moves bytes between two domains: TCP or shared memory |
 #![deny(unsafe_code)]
 
@@ -15,6 +16,7 @@ mod desk;
 pub mod domain;
 pub mod endpoint;
 mod error;
+pub mod group;
 mod handshake;
 pub mod identity;
 mod link;
@@ -38,6 +40,7 @@ pub use endpoint::{Attributes, Handlers, Request};
 pub use error::Error;
 pub use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Refusal, Startpoint as Capability, Window};
 pub use gambeson_proto::suite::Protection;
+pub use group::{FORWARD, Group, Operation};
 pub use identity::{Identity, KeyHash, Peer, Trust};
 pub use refusals::Refusals;
 pub use region::Region;

@@ -17,6 +17,7 @@ use crate::desk::in_handler;
 use crate::domain::Progress;
 use crate::endpoint::Origin;
 use crate::error::Error;
+use crate::group::Kept;
 use crate::handshake::{Handshake, Party};
 use crate::identity::KeyHash;
 use crate::pool::Pool;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     /// Ends a sleep.
     pub(crate) bell: OwnedFd,
     pub(crate) pool: Pool,
+    pub(crate) groups: Kept,
     pub(crate) me: Weak<Shared>,
 }
 
