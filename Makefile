@@ -25,6 +25,7 @@ build: ## release build: target/release/gambeson and its libraries
 	$(CARGO) build --release --locked --workspace --exclude gambeson-python
 	@ln -sfn libgambeson_fi.so $(RELEASE)/libgambeson-fi.so
 	@ln -sfn libgambeson_guard.so $(RELEASE)/libgambeson-guard.so
+	@ln -sfn libgambeson_link_c.so $(RELEASE)/libgambeson-link.so
 
 .PHONY: python
 python: ## the Python package: target/wheels/gambeson-*.whl
@@ -62,6 +63,7 @@ lint: environments ## formatting, clippy, ruff, mypy, licences
 	$(TOOLS)/ruff format --check .
 	$(TOOLS)/mypy
 	$(TOOLS)/mypy --strict python/gambeson
+	$(TOOLS)/python tools/reference.py --check
 	@tools/deny.sh --if-present
 
 .PHONY: deny
@@ -103,6 +105,12 @@ miri: ## gambeson-proto under Valgrind's memcheck; what of it calls no C, and th
 .PHONY: fuzz-short
 fuzz-short: ## every fuzz target over its corpus, then for some seconds
 	@tools/fuzz-short.sh
+
+.PHONY: reference
+reference: environments ## the reference of links for Rust, C and Python: header, docstrings, docs/reference/links.md
+	$(TOOLS)/python tools/reference.py
+	GAMBESON_WRITE=1 $(CARGO) test --quiet --locked -p gambeson-link-c --test header
+	$(TOOLS)/python tools/reference.py
 
 .PHONY: format
 format: environments ## format Rust and Python

@@ -3,7 +3,7 @@
 #   tools/bootstrap.sh build            a C compiler and Rust
 #   tools/bootstrap.sh wheel            + what builds the Python package
 #   tools/bootstrap.sh demo             + one virtual environment with MPICH, one with tools
-#   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI, Fortran, and who takes the package's tables
+#   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI, Fortran, and who takes the package's tables, and who compiles and checks C
 # Debian packages are installed with apt-get when run as root; otherwise their names are printed and the script stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ purpose=${1:-test}
 
 build_packages=(gcc libc6-dev make)
 demo_packages=(python3 python3-venv iproute2 util-linux)
-test_packages=(slurmctld slurmd slurm-client munge gfortran openmpi-bin libopenmpi-dev libcoarrays-openmpi-dev libfabric1 tcpdump procps)
+test_packages=(slurmctld slurmd slurm-client munge gfortran g++ pkg-config openssl openmpi-bin libopenmpi-dev libcoarrays-openmpi-dev libfabric1 tcpdump procps)
 case $purpose in
 build) packages=("${build_packages[@]}") environments=() ;;
 wheel) packages=("${build_packages[@]}" python3 python3-venv) environments=(wheel) ;;

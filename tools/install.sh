@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# install.sh RELEASE PREFIX: bin/gambeson, lib/gambeson/*.so, man pages and completions. Called by make install.
+# install.sh RELEASE PREFIX: bin/gambeson, lib/gambeson/*.so, man pages and completions; for programs in C
+# lib/libgambeson-link.so, its header and its pkg-config file. Called by make install.
 set -euo pipefail
+source=$(cd "$(dirname "$0")/.." && pwd)
 release=$1 prefix=$2
 install -d "$prefix/bin" "$prefix/lib/gambeson"
 install -m 755 "$release/gambeson" "$prefix/bin/gambeson"
 install -m 755 "$release/gambeson-fabric-info" "$prefix/lib/gambeson/gambeson-fabric-info"
 install -m 755 "$release/libgambeson_fi.so" "$prefix/lib/gambeson/libgambeson-fi.so"
 install -m 755 "$release/libgambeson_guard.so" "$prefix/lib/gambeson/libgambeson-guard.so"
+install -m 755 "$release/libgambeson_link_c.so" "$prefix/lib/libgambeson-link.so.0"
+ln -sfn libgambeson-link.so.0 "$prefix/lib/libgambeson-link.so"
+install -d "$prefix/include/gambeson" "$prefix/lib/pkgconfig"
+install -m 644 "$source/crates/gambeson-link-c/include/gambeson/link.h" "$prefix/include/gambeson/link.h"
+install -m 644 "$source/crates/gambeson-link-c/gambeson-link.pc" "$prefix/lib/pkgconfig/gambeson-link.pc"
 install -d "$prefix/share/man/man1"
 "$release/gambeson" manual "$prefix/share/man/man1"
 place() { # SHELL FOLDER NAME

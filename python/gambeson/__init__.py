@@ -1,4 +1,4 @@
-"""Gambeson from Python: `gambeson.sim` simulates fabrics whose adapters seal what they send."""
+"""Gambeson from Python: `gambeson.link` has links, `gambeson.sim` the simulator of fabrics that seal what they send."""
 
 from gambeson._native import VERSION as __version__
 

@@ -1,8 +1,9 @@
-//! `gambeson._native`: what the Python package `gambeson.sim` calls. Experiments and outcomes cross as JSON, tables as
-//! Arrow; Python's lock is held by no run. The Python side (python/gambeson) has the types and the words.
-#![forbid(unsafe_code)]
+//! `gambeson._native`: what the Python packages `gambeson.link` and `gambeson.sim` call. Experiments and outcomes cross as
+//! JSON, tables as Arrow; Python's lock is held by no run. The Python side (python/gambeson) has the types and the words.
+#![deny(unsafe_code)]
 
 mod errors;
+mod link;
 mod sweep;
 mod table;
 mod watch;
@@ -22,7 +23,7 @@ use sweep::NativeSweep;
 use table::NativeTable;
 use watch::watched;
 
-/// The simulator, for gambeson.sim.
+/// Links, for gambeson.link, and the simulator, for gambeson.sim.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -31,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("TraceError", py.get_type::<TraceError>())?;
     module.add("StuckError", py.get_type::<StuckError>())?;
     module.add("StoppedError", py.get_type::<StoppedError>())?;
+    link::add(module)?;
     module.add_class::<NativeSweep>()?;
     module.add_class::<NativeTable>()?;
     module.add_function(wrap_pyfunction!(read, module)?)?;

@@ -1,0 +1,667 @@
+/* Links between the processes of distributed programs, with a security context each: docs/links.md,
+ * docs/reference/links.md. Written by `make reference`; do not edit.
+ *
+ * Functions return a status. What is filled in is filled in with GAMBESON_LINK_STATUS_OK alone, unless it is said
+ * otherwise, and handles are null after a failure. gambeson_link_error() has the sentence behind it.
+ *
+ * A pointer is null, which is an error where something is needed, or leads to what its name says, with as many bytes as
+ * the length beside it says; texts are UTF-8 with a zero byte at their end. Handles come from the functions here, are
+ * freed once by their own function, and are not used afterwards. Threads may share domains, endpoints and startpoints;
+ * everything else belongs to one thread at a time. What a function takes over, it takes whatever it returns. */
+
+#ifndef GAMBESON_LINK_H
+#define GAMBESON_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Room enough for any startpoint's bytes.
+#define GAMBESON_LINK_CAPABILITY_BYTES 4096
+
+// What every function returns; `gambeson_link_error` has the sentence behind what is not `OK`, `PENDING` or `END`.
+typedef enum {
+    // It worked.
+    GAMBESON_LINK_STATUS_OK = 0,
+    // Not yet: ask or wait again.
+    GAMBESON_LINK_STATUS_PENDING = 1,
+    // A stream of answers is at its end.
+    GAMBESON_LINK_STATUS_END = 2,
+    // An argument is null or makes no sense.
+    GAMBESON_LINK_STATUS_ARGUMENT = 3,
+    // The answer or text is longer than the room for it; its length was filled in.
+    GAMBESON_LINK_STATUS_ROOM = 4,
+    // An own certificate, key or list of authorities is not usable.
+    GAMBESON_LINK_STATUS_IDENTITY = 5,
+    // The other end is not who it should be, or does not accept us.
+    GAMBESON_LINK_STATUS_REFUSED = 6,
+    // The bytes are not what a domain sends: altered on the way, or of another version.
+    GAMBESON_LINK_STATUS_PROTOCOL = 7,
+    // A startpoint does not allow it.
+    GAMBESON_LINK_STATUS_STARTPOINT = 8,
+    // The handler at the endpoint says no.
+    GAMBESON_LINK_STATUS_HANDLER = 9,
+    // Nothing came in time.
+    GAMBESON_LINK_STATUS_TIMED_OUT = 10,
+    // The other end is gone.
+    GAMBESON_LINK_STATUS_LOST = 11,
+    // The operating system says no.
+    GAMBESON_LINK_STATUS_SYSTEM = 12,
+    // A defect of this library. The call had no further effect.
+    GAMBESON_LINK_STATUS_DEFECT = 13,
+    // A transform module is missing, or does not take a message.
+    GAMBESON_LINK_STATUS_TRANSFORM = 14,
+} gambeson_link_status;
+
+// Who moves bytes while the program computes (libfabric's FI_PROGRESS_MANUAL and FI_PROGRESS_AUTO).
+typedef enum {
+    // A thread of the domain's own.
+    GAMBESON_LINK_PROGRESS_AUTO = 0,
+    // The program, whenever it calls or waits: the shortest way, and nothing happens in between.
+    GAMBESON_LINK_PROGRESS_MANUAL = 1,
+} gambeson_link_progress;
+
+// How the messages of a pair are protected, strongest first.
+typedef enum {
+    // Sealed: nobody reads or alters.
+    GAMBESON_LINK_PROTECTION_PRIVACY = 1,
+    // Authenticated, in clear: nobody alters.
+    GAMBESON_LINK_PROTECTION_INTEGRITY = 2,
+    // Neither.
+    GAMBESON_LINK_PROTECTION_NONE = 3,
+} gambeson_link_protection;
+
+// A stream of answers; dropping it cancels the request.
+//
+// One thread at a time. It may outlive its startpoint's handle.
+typedef struct gambeson_link_answers gambeson_link_answers;
+
+// What an endpoint is made with, and its startpoints inherit.
+typedef struct gambeson_link_attributes gambeson_link_attributes;
+
+// A request at its endpoint, as an inline handler sees it.
+//
+// It is there until the handler returns.
+typedef struct gambeson_link_call gambeson_link_call;
+
+// A capability to an endpoint of another process, or of ours.
+typedef struct gambeson_link_capability gambeson_link_capability;
+
+// What a domain is opened with.
+typedef struct gambeson_link_config gambeson_link_config;
+
+// A process's place among links.
+//
+// Freed, it closes. What belongs to it and is used afterwards says that the link is over.
+typedef struct gambeson_link_domain gambeson_link_domain;
+
+// Handlers that others can be given startpoints to. It stays as long as its domain, or until it is dropped.
+typedef struct gambeson_link_endpoint gambeson_link_endpoint;
+
+// The handlers of an endpoint, before it is there.
+typedef struct gambeson_link_handlers gambeson_link_handlers;
+
+// A domain's own key, with the certificate that shows it.
+typedef struct gambeson_link_identity gambeson_link_identity;
+
+// Who is at the other end of a session, proved.
+//
+// It belongs to the call or request that it was asked of, and is there as long as that.
+typedef struct gambeson_link_peer gambeson_link_peer;
+
+// A request that is under way; dropping it cancels it. A future, too, with `GAMBESON_LINK_PROGRESS_AUTO`.
+//
+// One thread at a time. It may outlive its startpoint's handle.
+typedef struct gambeson_link_pending gambeson_link_pending;
+
+// Memory of an endpoint that startpoints reach, as far as their windows go. It is there as long as somebody holds it;
+// clones are the same memory.
+//
+// Threads may share it. Freed, it is gone, and who reaches for it is refused.
+typedef struct gambeson_link_region gambeson_link_region;
+
+// A request at its endpoint, as a threaded handler gets it.
+//
+// It is the handler's to keep, and to answer from any thread, also later; what ends it frees it.
+typedef struct gambeson_link_request gambeson_link_request;
+
+// One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
+//
+// Threads may share it.
+typedef struct gambeson_link_startpoint gambeson_link_startpoint;
+
+// Whom a domain talks to. Without anything it talks to nobody.
+typedef struct gambeson_link_trust gambeson_link_trust;
+
+// What a handler that is not threaded is: it runs in the domain's thread or, with manual progress, in whoever makes some.
+// It must not wait, and no exception may leave it.
+typedef void (*gambeson_link_inline_handler)(gambeson_link_call *call, void *user);
+
+// What a threaded handler is: it runs in a thread of the domain's pool, several at a time, and owns the request. No
+// exception may leave it.
+typedef void (*gambeson_link_threaded_handler)(gambeson_link_request *request, void *user);
+
+// Part of a memory region, with what may be done in it.
+typedef struct {
+    // Number of the region at its owner.
+    uint64_t region;
+    // First byte.
+    uint64_t offset;
+    // Bytes; not zero.
+    uint64_t length;
+    // 1 to read, 2 to write, 3 for both.
+    uint8_t rights;
+} gambeson_link_window;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Why something with a link did not work.
+//
+// Of the last call on this thread that failed; empty if none did. It is there until the next one does.
+const char *gambeson_link_error(void);
+
+// A fresh Ed25519 key in a certificate of its own: what ranks of a job use, and whoever is known by a pinned key.
+gambeson_link_status gambeson_link_identity_generate(gambeson_link_identity **identity);
+
+// A certificate with its chain and its private key, both in PEM (RFC 7468).
+gambeson_link_status gambeson_link_identity_from_pem(const void *chain,
+                                                     size_t chain_length,
+                                                     const void *key,
+                                                     size_t key_length,
+                                                     gambeson_link_identity **identity);
+
+// By what others know this domain.
+//
+// It has 32 bytes.
+gambeson_link_status gambeson_link_identity_key_hash(const gambeson_link_identity *identity, uint8_t *hash);
+
+// Frees an identity that no configuration took. Null is nothing to free.
+void gambeson_link_identity_free(gambeson_link_identity *identity);
+
+// -
+gambeson_link_status gambeson_link_trust_new(gambeson_link_trust **trust);
+
+// Accepts who proves that it has this job's secret; its roles are `rank`. Both ends need the job.
+//
+// `job` has 16 bytes and is no secret; `secret` and `policy_hash` have 32. The secret should be wiped afterwards.
+gambeson_link_status gambeson_link_trust_job(gambeson_link_trust *trust,
+                                             const uint8_t *job,
+                                             const uint8_t *secret,
+                                             const uint8_t *policy_hash);
+
+// Accepts the owner of this public key, under a name and with roles.
+//
+// `key` has 32 bytes. `roles` are texts, as many as `role_count`.
+gambeson_link_status gambeson_link_trust_pinned(gambeson_link_trust *trust,
+                                                const uint8_t *key,
+                                                const char *name,
+                                                const char *const *roles,
+                                                size_t role_count);
+
+// Accepts certificates that these authorities signed, for servers and for clients. The name is the certificate's first
+// DNS name, the roles are what its URIs of the form `gambeson:role:NAME` name.
+gambeson_link_status gambeson_link_trust_authorities(gambeson_link_trust *trust, const void *pem, size_t length);
+
+// Frees a trust that no configuration took. Null is nothing to free.
+void gambeson_link_trust_free(gambeson_link_trust *trust);
+
+// Its public key.
+//
+// It has 32 bytes.
+gambeson_link_status gambeson_link_peer_key(const gambeson_link_peer *peer, uint8_t *hash);
+
+// What it is known by: `rank` of the job, the pinned key's name, or the certificate's.
+//
+// Writes the text with a zero byte at its end; `length`, unless it is null, gets its bytes without that one.
+gambeson_link_status gambeson_link_peer_name(const gambeson_link_peer *peer, char *name, size_t room, size_t *length);
+
+// What it may be asked to be.
+//
+// The one at place `at`, from 0 on, as `gambeson_link_peer_name` does; `END` when there are not so many.
+gambeson_link_status gambeson_link_peer_role(const gambeson_link_peer *peer,
+                                             size_t at,
+                                             char *role,
+                                             size_t room,
+                                             size_t *length);
+
+// The host that it says it is on; vouched for by whoever vouches for it.
+//
+// As `gambeson_link_peer_name` does.
+gambeson_link_status gambeson_link_peer_host(const gambeson_link_peer *peer, char *host, size_t room, size_t *length);
+
+// A domain that listens nowhere, moves bytes by itself and seals everything.
+//
+// It takes `identity` and `trust` over, whatever it returns: they are not to be used or freed any more.
+gambeson_link_status gambeson_link_config_new(gambeson_link_identity *identity,
+                                              gambeson_link_trust *trust,
+                                              gambeson_link_config **config);
+
+// Listens there too; port 0 takes a free one.
+//
+// `address` is `10.1.2.3:4000`, `[::1]:4000`, or a host's name and a port.
+gambeson_link_status gambeson_link_config_listen(gambeson_link_config *config, const char *address);
+
+// The host it is on, for people and policies.
+gambeson_link_status gambeson_link_config_host(gambeson_link_config *config, const char *host);
+
+// Its rank in the job, if it has one.
+gambeson_link_status gambeson_link_config_rank(gambeson_link_config *config, uint32_t rank);
+
+// Whether processes of this host may come over shared memory, too, if it listens at all.
+//
+// They may, unless it is said otherwise.
+gambeson_link_status gambeson_link_config_shm(gambeson_link_config *config, bool shm);
+
+// Who moves bytes.
+//
+// A `gambeson_link_progress`; `AUTO` unless it is said otherwise.
+gambeson_link_status gambeson_link_config_progress(gambeson_link_config *config, uint32_t progress);
+
+// The weakest protection that any link of this domain may have. Links of class `control` have
+// `GAMBESON_LINK_PROTECTION_INTEGRITY` at least, whatever this says.
+//
+// A `gambeson_link_protection`; `PRIVACY` unless it is said otherwise.
+gambeson_link_status gambeson_link_config_weakest(gambeson_link_config *config, uint32_t weakest);
+
+// How long a session that lost its connection waits for another one before it is over.
+//
+// In seconds; a minute unless it is said otherwise.
+gambeson_link_status gambeson_link_config_patience(gambeson_link_config *config, double patience);
+
+// After how long a connection is given up over which a peer says nothing that owes an answer.
+//
+// In seconds; 20 unless it is said otherwise.
+gambeson_link_status gambeson_link_config_silence(gambeson_link_config *config, double silence);
+
+// Frees a configuration that no domain took. Null is nothing to free.
+void gambeson_link_config_free(gambeson_link_config *config);
+
+// Opens a domain.
+//
+// It takes `config` over, whatever it returns: it is not to be used or freed any more.
+gambeson_link_status gambeson_link_domain_open(gambeson_link_config *config, gambeson_link_domain **domain);
+
+// By what others know this domain.
+//
+// It has 32 bytes.
+gambeson_link_status gambeson_link_domain_key_hash(const gambeson_link_domain *domain, uint8_t *hash);
+
+// Where it listens for other hosts.
+//
+// The address at place `at`, from 0 on, with a zero byte at its end; `END` when there are not so many. `length`, unless
+// it is null, gets its bytes without that one.
+gambeson_link_status gambeson_link_domain_listening(const gambeson_link_domain *domain,
+                                                    size_t at,
+                                                    char *address,
+                                                    size_t room,
+                                                    size_t *length);
+
+// A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends from this
+// one: what narrows or ends this one narrows or ends the copy.
+//
+// `holder` has 32 bytes.
+gambeson_link_status gambeson_link_domain_copy_for(const gambeson_link_domain *domain,
+                                                   const gambeson_link_capability *capability,
+                                                   const uint8_t *holder,
+                                                   gambeson_link_capability **copy);
+
+// Does what there is to do: takes what has come, runs handlers, sends what waits. With `GAMBESON_LINK_PROGRESS_MANUAL`
+// nothing else does. Waits for it at most so long; whether there was anything.
+//
+// `wait` is in seconds; `any`, unless it is null, is told whether there was something.
+gambeson_link_status gambeson_link_domain_progress(const gambeson_link_domain *domain, double wait, bool *any);
+
+// Closes a domain and frees it. Null is nothing to free. Not from a handler of its own.
+void gambeson_link_domain_free(gambeson_link_domain *domain);
+
+// -
+gambeson_link_status gambeson_link_attributes_new(gambeson_link_attributes **attributes);
+
+// The class of its links, by which policy rules go; up to 32 letters, digits, `-`, `_` and `.`.
+gambeson_link_status gambeson_link_attributes_class(gambeson_link_attributes *attributes, const char *name);
+
+// How its links are protected, if the policy asks for no more.
+//
+// A `gambeson_link_protection`.
+gambeson_link_status gambeson_link_attributes_protection(gambeson_link_attributes *attributes, uint32_t protection);
+
+// The longest message that it takes, in bytes, as the handler gets it.
+gambeson_link_status gambeson_link_attributes_message_max(gambeson_link_attributes *attributes, size_t bytes);
+
+// Sends requests and answers through this module, behind those that were named before and in front of the protection,
+// which is always there. `zstd` is one of every domain; more come with `crate::Config::transform`.
+gambeson_link_status gambeson_link_attributes_transform(gambeson_link_attributes *attributes, const char *name);
+
+// Frees attributes. Null is nothing to free.
+void gambeson_link_attributes_free(gambeson_link_attributes *attributes);
+
+// None yet.
+gambeson_link_status gambeson_link_handlers_new(gambeson_link_handlers **handlers);
+
+// A handler that runs where the request arrives, between two others: the fastest way, for what only answers. It must
+// not wait for anything, and may not use its own domain but to answer.
+//
+// `user` is given to it, and must stay as long as the domain.
+gambeson_link_status gambeson_link_handlers_inline(gambeson_link_handlers *handlers,
+                                                   uint32_t number,
+                                                   gambeson_link_inline_handler handler,
+                                                   void *user);
+
+// A handler that runs on a thread of its own among few, and may do what it likes.
+//
+// `user` is given to it, and must stay as long as the domain and the requests that handlers keep.
+gambeson_link_status gambeson_link_handlers_threaded(gambeson_link_handlers *handlers,
+                                                     uint32_t number,
+                                                     gambeson_link_threaded_handler handler,
+                                                     void *user);
+
+// Frees handlers that no endpoint took. Null is nothing to free.
+void gambeson_link_handlers_free(gambeson_link_handlers *handlers);
+
+// Makes an endpoint.
+//
+// It takes `handlers` over, whatever it returns; `attributes` stay the caller's, and may be null: those of
+// `gambeson_link_attributes_new`.
+gambeson_link_status gambeson_link_domain_endpoint(const gambeson_link_domain *domain,
+                                                   const gambeson_link_attributes *attributes,
+                                                   gambeson_link_handlers *handlers,
+                                                   gambeson_link_endpoint **endpoint);
+
+// A startpoint to give away, for whoever holds it, narrowed so.
+//
+// It reaches `count` windows of memory regions, none if `windows` is null; `gambeson_link_capability_narrow_uses` and
+// its like narrow it further.
+gambeson_link_status gambeson_link_endpoint_startpoint(const gambeson_link_endpoint *endpoint,
+                                                       const gambeson_link_window *windows,
+                                                       size_t count,
+                                                       gambeson_link_capability **capability);
+
+// Ends a startpoint of this endpoint and all that descend from it.
+gambeson_link_status gambeson_link_endpoint_revoke(const gambeson_link_endpoint *endpoint,
+                                                   const gambeson_link_capability *capability);
+
+// Closes an endpoint and frees it. Null is nothing to free.
+void gambeson_link_endpoint_free(gambeson_link_endpoint *endpoint);
+
+// The handler's number.
+gambeson_link_status gambeson_link_call_handler(const gambeson_link_call *call, uint32_t *handler);
+
+// What was sent.
+//
+// The bytes are there until the handler returns.
+gambeson_link_status gambeson_link_call_payload(const gambeson_link_call *call, const void **payload, size_t *length);
+
+// Who sent it, proved.
+const gambeson_link_peer *gambeson_link_call_peer(const gambeson_link_call *call);
+
+// Whether the other end waits for an answer.
+bool gambeson_link_call_wants_answer(const gambeson_link_call *call);
+
+// Answers; of a stream, the last word. One-way requests take none.
+gambeson_link_status gambeson_link_call_answer(gambeson_link_call *call, const void *answer, size_t length);
+
+// Sends one of a stream of answers.
+gambeson_link_status gambeson_link_call_item(gambeson_link_call *call, const void *item, size_t length);
+
+// Ends a stream of answers.
+gambeson_link_status gambeson_link_call_finish(gambeson_link_call *call);
+
+// Says no, and why.
+gambeson_link_status gambeson_link_call_refuse(gambeson_link_call *call, const char *why);
+
+// The handler's number.
+gambeson_link_status gambeson_link_request_handler(const gambeson_link_request *request, uint32_t *handler);
+
+// What was sent.
+//
+// The bytes are there as long as the request.
+gambeson_link_status gambeson_link_request_payload(const gambeson_link_request *request,
+                                                   const void **payload,
+                                                   size_t *length);
+
+// Who sent it, proved.
+const gambeson_link_peer *gambeson_link_request_peer(const gambeson_link_request *request);
+
+// Whether nobody waits for an answer any more: the request was cancelled, it was one-way, or the link is over.
+bool gambeson_link_request_is_cancelled(const gambeson_link_request *request);
+
+// Answers; of a stream, the last word. One-way requests take none.
+//
+// It frees the request, whatever it returns.
+gambeson_link_status gambeson_link_request_answer(gambeson_link_request *request, const void *answer, size_t length);
+
+// Sends one of a stream of answers, and waits until its reader has room for it.
+gambeson_link_status gambeson_link_request_item(gambeson_link_request *request, const void *item, size_t length);
+
+// Says no, and why.
+//
+// It frees the request, whatever it returns.
+gambeson_link_status gambeson_link_request_refuse(gambeson_link_request *request, const char *why);
+
+// Frees a request: a stream of answers ends, and who waits for an answer hears that there is none. Null is nothing to
+// free.
+void gambeson_link_request_free(gambeson_link_request *request);
+
+// Reads what `Startpoint::encode` wrote. Whether its endpoint takes it, only its owner can tell.
+gambeson_link_status gambeson_link_capability_decode(const void *encoded,
+                                                     size_t length,
+                                                     gambeson_link_capability **capability);
+
+// Its bytes, secret and all: they travel only where secrets may.
+//
+// `length` gets how many there are, also when there is too little room: `GAMBESON_LINK_CAPABILITY_BYTES` is always enough.
+gambeson_link_status gambeson_link_capability_encode(const gambeson_link_capability *capability,
+                                                     void *into,
+                                                     size_t room,
+                                                     size_t *length);
+
+// The domain that owns the endpoint: sessions must lead there.
+//
+// The bytes of a public key's hash: 32.
+gambeson_link_status gambeson_link_capability_owner(const gambeson_link_capability *capability, uint8_t *hash);
+
+// Only these handlers, in whatever order.
+gambeson_link_status gambeson_link_capability_narrow_methods(gambeson_link_capability *capability,
+                                                             const uint32_t *handlers,
+                                                             size_t count);
+
+// So many requests, counted over everything that descends from here. The endpoint keeps the count until the earliest
+// expiry that stands before it, so there should be one.
+gambeson_link_status gambeson_link_capability_narrow_uses(gambeson_link_capability *capability, uint64_t uses);
+
+// Nothing from this second on (since 1970, by the endpoint's clock).
+gambeson_link_status gambeson_link_capability_narrow_expires(gambeson_link_capability *capability, uint64_t second);
+
+// Links at least so protected.
+//
+// A `gambeson_link_protection`.
+gambeson_link_status gambeson_link_capability_narrow_protection(gambeson_link_capability *capability,
+                                                                uint32_t protection);
+
+// Memory inside one of these windows only. A startpoint without this caveat reaches no memory: its endpoint's owner
+// puts one into each.
+//
+// As many windows as `count`.
+gambeson_link_status gambeson_link_capability_narrow_memory(gambeson_link_capability *capability,
+                                                            const gambeson_link_window *windows,
+                                                            size_t count);
+
+// Frees a startpoint that is not bound. Null is nothing to free.
+void gambeson_link_capability_free(gambeson_link_capability *capability);
+
+// Binds a startpoint that came from elsewhere: connects to its owner, unless there is a session with it, and opens a
+// link.
+//
+// `patience` is in seconds. `capability` stays the caller's.
+gambeson_link_status gambeson_link_domain_startpoint(const gambeson_link_domain *domain,
+                                                     const gambeson_link_capability *capability,
+                                                     double patience,
+                                                     gambeson_link_startpoint **startpoint);
+
+// What it is bound by.
+//
+// The copy is to be freed by itself.
+gambeson_link_status gambeson_link_startpoint_capability(const gambeson_link_startpoint *startpoint,
+                                                         gambeson_link_capability **capability);
+
+// Sends a request that nobody answers.
+gambeson_link_status gambeson_link_startpoint_send(const gambeson_link_startpoint *startpoint,
+                                                   uint32_t handler,
+                                                   const void *payload,
+                                                   size_t length);
+
+// Sends a request that nobody answers, and does not wait: what finds no room stays in memory. Who posts much asks
+// `gambeson_link_startpoint_flush` now and then.
+gambeson_link_status gambeson_link_startpoint_post(const gambeson_link_startpoint *startpoint,
+                                                   uint32_t handler,
+                                                   const void *payload,
+                                                   size_t length);
+
+// Waits until there was room for all that was sent, at most so long; whether there was.
+//
+// `patience` is in seconds; `PENDING` when there was no room.
+gambeson_link_status gambeson_link_startpoint_flush(const gambeson_link_startpoint *startpoint, double patience);
+
+// `Startpoint::call` into memory that is there: `answer` is emptied first.
+//
+// `patience` is in seconds. `into` gets the answer; `answer_length`, unless it is null, gets its length. Of an answer
+// longer than `room` nothing is written, and it is lost: `gambeson_link_startpoint_start` takes answers of any length.
+gambeson_link_status gambeson_link_startpoint_call(const gambeson_link_startpoint *startpoint,
+                                                   uint32_t handler,
+                                                   const void *payload,
+                                                   size_t length,
+                                                   void *into,
+                                                   size_t room,
+                                                   size_t *answer_length,
+                                                   double patience);
+
+// Sends a request whose answer is waited for later, or awaited.
+gambeson_link_status gambeson_link_startpoint_start(const gambeson_link_startpoint *startpoint,
+                                                    uint32_t handler,
+                                                    const void *payload,
+                                                    size_t length,
+                                                    gambeson_link_pending **pending);
+
+// Whether the answer to a request is there: `OK` or `PENDING`, without waiting. It moves no bytes: with manual progress
+// `gambeson_link_domain_progress` does.
+gambeson_link_status gambeson_link_pending_test(gambeson_link_pending *pending);
+
+// Waits for the answer, at most so long.
+//
+// In seconds. After `TIMED_OUT` it may be waited for again.
+gambeson_link_status gambeson_link_pending_wait(gambeson_link_pending *pending, double patience);
+
+// `gambeson_link_pending_wait` into memory that is there, and once more after a time-out: `answer` is emptied first.
+gambeson_link_status gambeson_link_pending_answer(const gambeson_link_pending *pending,
+                                                  const void **answer,
+                                                  size_t *length);
+
+// Frees a request, and cancels it if it is under way. Null is nothing to free.
+void gambeson_link_pending_free(gambeson_link_pending *pending);
+
+// Sends a request that is answered by a stream.
+gambeson_link_status gambeson_link_startpoint_stream(const gambeson_link_startpoint *startpoint,
+                                                     uint32_t handler,
+                                                     const void *payload,
+                                                     size_t length,
+                                                     gambeson_link_answers **answers);
+
+// The next answer, waited for at most so long; `None` at the stream's end.
+//
+// In seconds; `END` at the stream's end. The bytes are there until the next one is asked for. After `TIMED_OUT` it may be
+// waited for again.
+gambeson_link_status gambeson_link_answers_next(gambeson_link_answers *answers,
+                                                double patience,
+                                                const void **answer,
+                                                size_t *length);
+
+// Frees a stream of answers, and cancels its request if it is under way. Null is nothing to free.
+void gambeson_link_answers_free(gambeson_link_answers *answers);
+
+// -
+void gambeson_link_startpoint_free(gambeson_link_startpoint *startpoint);
+
+// Makes memory that startpoints of this endpoint reach if they have a `gambeson_link_capability_narrow_memory` with a
+// window onto it. It is the library's as long as the `gambeson_link_region` or a clone of it is held.
+//
+// It begins with a copy of the `length` bytes at `initial`, or with zeroes if that is null.
+gambeson_link_status gambeson_link_endpoint_region(const gambeson_link_endpoint *endpoint,
+                                                   const void *initial,
+                                                   size_t length,
+                                                   gambeson_link_region **region);
+
+// Its number at its endpoint, which no other region has or will have.
+gambeson_link_status gambeson_link_region_number(const gambeson_link_region *region, uint64_t *number);
+
+// Its length in bytes; it never changes.
+gambeson_link_status gambeson_link_region_length(const gambeson_link_region *region, uint64_t *length);
+
+// Copies from `offset` on into `into`. No put is seen in part.
+gambeson_link_status gambeson_link_region_read(const gambeson_link_region *region,
+                                               uint64_t offset,
+                                               void *into,
+                                               size_t length);
+
+// Copies `from` to `offset`.
+gambeson_link_status gambeson_link_region_write(const gambeson_link_region *region,
+                                                uint64_t offset,
+                                                const void *from,
+                                                size_t length);
+
+// Frees a region: it is gone. Null is nothing to free.
+void gambeson_link_region_free(gambeson_link_region *region);
+
+// Puts bytes into a memory region of the endpoint, from `offset` on, and waits until they are there, at most so long.
+// They land whole or not at all, in turn with the link's requests, other puts, and gets.
+//
+// `patience` is in seconds.
+gambeson_link_status gambeson_link_startpoint_put(const gambeson_link_startpoint *startpoint,
+                                                  uint64_t region,
+                                                  uint64_t offset,
+                                                  const void *from,
+                                                  size_t length,
+                                                  double patience);
+
+// `gambeson_link_startpoint_put` without an answer: it lands before what follows on the link, or is refused and nobody
+// hears.
+gambeson_link_status gambeson_link_startpoint_put_one_way(const gambeson_link_startpoint *startpoint,
+                                                          uint64_t region,
+                                                          uint64_t offset,
+                                                          const void *from,
+                                                          size_t length);
+
+// A `gambeson_link_startpoint_put` that is waited for later, or awaited; its answer is empty.
+gambeson_link_status gambeson_link_startpoint_start_put(const gambeson_link_startpoint *startpoint,
+                                                        uint64_t region,
+                                                        uint64_t offset,
+                                                        const void *from,
+                                                        size_t length,
+                                                        gambeson_link_pending **pending);
+
+// Gets as many bytes of a memory region of the endpoint as `into` has, from `offset` on; waits at most so long. No put
+// is seen in part.
+//
+// `patience` is in seconds.
+gambeson_link_status gambeson_link_startpoint_get(const gambeson_link_startpoint *startpoint,
+                                                  uint64_t region,
+                                                  uint64_t offset,
+                                                  void *into,
+                                                  size_t length,
+                                                  double patience);
+
+// A get of `length` bytes that is waited for later, or awaited.
+//
+// What comes is the answer of `pending`.
+gambeson_link_status gambeson_link_startpoint_start_get(const gambeson_link_startpoint *startpoint,
+                                                        uint64_t region,
+                                                        uint64_t offset,
+                                                        size_t length,
+                                                        gambeson_link_pending **pending);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* GAMBESON_LINK_H */

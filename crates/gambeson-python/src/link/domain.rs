@@ -1,0 +1,193 @@
+//! Domains and endpoints.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Handlers, Progress, Protection};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::buffer::Payload;
+use super::future::Teller;
+use super::identity::{NativeIdentity, NativeTrust, key_hash};
+use super::region::NativeRegion;
+use super::request::NativeRequest;
+use super::startpoint::{NativeCapability, NativeStartpoint, caveat};
+use super::{in_python, patience, raised, too_late, wait};
+
+/// A process's place among links, until it is closed.
+#[pyclass(frozen, module = "gambeson._native")]
+pub(crate) struct NativeDomain(Mutex<Option<Arc<Domain>>>, Teller);
+
+impl NativeDomain {
+    fn domain(&self) -> PyResult<Arc<Domain>> {
+        let domain = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        domain.ok_or_else(|| raised(Error::Lost("this domain was closed".into())))
+    }
+}
+
+#[pymethods]
+impl NativeDomain {
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "Domain.__init__ names them all")]
+    fn new(
+        py: Python<'_>,
+        identity: &NativeIdentity,
+        trust: &NativeTrust,
+        listen: Vec<String>,
+        host: Option<String>,
+        rank: Option<u32>,
+        shm: bool,
+        manual: bool,
+        weakest: &str,
+        patient: f64,
+        silence: f64,
+    ) -> PyResult<Self> {
+        let mut addresses = Vec::new();
+        for address in &listen {
+            let found = std::net::ToSocketAddrs::to_socket_addrs(address);
+            let wrong = |cause| PyValueError::new_err(format!("{address:?} is no address to listen at: {cause}"));
+            addresses.extend(py.detach(|| found).map_err(wrong)?);
+        }
+        let weakest = protection(weakest)?;
+        let (patient, silence) = (patience(Some(patient))?, patience(Some(silence))?);
+        let mut config = Config::new(identity.take()?, trust.0.clone());
+        if let Some(host) = host {
+            config.host = host;
+        }
+        config.listen = addresses;
+        config.rank = rank;
+        config.shm = shm;
+        config.progress = if manual { Progress::Manual } else { Progress::Auto };
+        config.weakest = weakest;
+        (config.patience, config.silence) = (patient, silence);
+        let domain = py.detach(|| Domain::open(config)).map_err(raised)?;
+        Ok(NativeDomain(Mutex::new(Some(Arc::new(domain))), Teller::default()))
+    }
+
+    fn key_hash(&self) -> PyResult<[u8; 32]> {
+        Ok(self.domain()?.key_hash().0)
+    }
+
+    fn listening(&self) -> PyResult<Vec<String>> {
+        Ok(self.domain()?.listening().iter().map(ToString::to_string).collect())
+    }
+
+    /// `handlers` get a NativeRequest each.
+    fn endpoint(
+        &self,
+        py: Python<'_>,
+        handlers: Vec<(u32, Py<PyAny>)>,
+        class_name: &str,
+        weakest: &str,
+        message_max: usize,
+        transforms: Vec<String>,
+    ) -> PyResult<NativeEndpoint> {
+        let attributes = Attributes::default().class(class_name).protection(protection(weakest)?);
+        let attributes = attributes.message_max(message_max);
+        let attributes = transforms.iter().fold(attributes, |attributes, name| attributes.transform(name));
+        let handlers = handlers.into_iter().fold(Handlers::new(), |handlers, (number, handler)| {
+            handlers.threaded(number, move |request| {
+                in_python(|py| {
+                    let request = NativeRequest::new(request);
+                    let handled = Py::new(py, request).and_then(|request| handler.call1(py, (request,)));
+                    if let Err(error) = handled {
+                        error.write_unraisable(py, None);
+                    }
+                });
+            })
+        });
+        let domain = self.domain()?;
+        let endpoint = py.detach(|| domain.endpoint(attributes, handlers)).map_err(raised)?;
+        Ok(NativeEndpoint(Mutex::new(Some(endpoint))))
+    }
+
+    fn startpoint(
+        &self,
+        py: Python<'_>,
+        capability: &NativeCapability,
+        timeout: Option<f64>,
+    ) -> PyResult<NativeStartpoint> {
+        let (domain, capability) = (self.domain()?, capability.0.clone());
+        let patient = patience(timeout)?;
+        // A thread connects, so that Ctrl-C is noticed here.
+        let (tell, hear) = mpsc::sync_channel(1);
+        let connect = move || {
+            let _ = tell.send(domain.startpoint(&capability, patient));
+        };
+        let spawned = std::thread::Builder::new().name("gambeson-connect".into()).spawn(connect);
+        spawned.map_err(|cause| raised(Error::System { what: "no thread to connect with".into(), cause }))?;
+        // The thread itself says what is late.
+        let longest = timeout.map(|seconds| seconds + 1.0);
+        let turn = move |turn: Duration| match hear.recv_timeout(turn) {
+            Ok(bound) => bound.map(Some),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(Error::Lost("the connecting thread ended".into())),
+        };
+        let bound = wait(py, longest, turn, too_late("nobody answered"))?;
+        Ok(NativeStartpoint::new(bound, self.1.clone()))
+    }
+
+    fn copy_for(&self, capability: &NativeCapability, holder: Payload) -> PyResult<NativeCapability> {
+        let copy = self.domain()?.copy_for(&capability.0, key_hash(&holder)?);
+        copy.map(NativeCapability).map_err(raised)
+    }
+
+    fn progress(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+        let (domain, wanted) = (self.domain()?, patience(Some(seconds))?);
+        let none = |_| raised(Error::TimedOut(String::new()));
+        if wanted.is_zero() {
+            return py.detach(|| domain.progress(wanted)).map_err(raised);
+        }
+        let moved = wait(py, Some(seconds), |turn| Ok(domain.progress(turn)?.then_some(())), none);
+        match moved {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_instance_of::<pyo3::exceptions::PyTimeoutError>(py) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let domain = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(domain));
+    }
+}
+
+/// Handlers that others can be given startpoints to, until it is closed.
+#[pyclass(frozen, module = "gambeson._native")]
+pub(crate) struct NativeEndpoint(Mutex<Option<Endpoint>>);
+
+impl NativeEndpoint {
+    fn with<T>(&self, then: impl FnOnce(&Endpoint) -> Result<T, Error>) -> PyResult<T> {
+        let endpoint = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = endpoint.as_ref().ok_or_else(|| Error::Lost("this endpoint was closed".into()));
+        there.and_then(then).map_err(raised)
+    }
+}
+
+#[pymethods]
+impl NativeEndpoint {
+    fn startpoint(&self, py: Python<'_>, caveats: Vec<(String, Vec<u64>)>) -> PyResult<NativeCapability> {
+        let caveats = caveats.iter().map(|(kind, numbers)| caveat(kind, numbers)).collect::<PyResult<Vec<_>>>()?;
+        py.detach(|| self.with(|endpoint| endpoint.startpoint(caveats))).map(NativeCapability)
+    }
+
+    /// `length` zeroes, or a copy of these bytes.
+    fn region(&self, initial: Option<Payload>, length: usize) -> PyResult<NativeRegion> {
+        let memory = initial.map_or_else(|| vec![0; length], |initial| initial.to_vec());
+        self.with(|endpoint| Ok(endpoint.region(memory))).map(NativeRegion)
+    }
+
+    fn revoke(&self, py: Python<'_>, capability: &NativeCapability) -> PyResult<()> {
+        py.detach(|| self.with(|endpoint| endpoint.revoke(&capability.0)))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+}
+
+pub(crate) fn protection(name: &str) -> PyResult<Protection> {
+    let found = Protection::ALL.into_iter().find(|protection| protection.name() == name);
+    found.ok_or_else(|| PyValueError::new_err(format!("{name:?} is no protection: privacy, integrity or none")))
+}

@@ -1,0 +1,67 @@
+"""Links between the processes of distributed programs, with a security context each: docs/links.md has the words.
+
+    from gambeson import link
+
+    # One process
+    identity = link.Identity.generate()                  # or link.Identity.from_pem(certificate, key)
+    trust = link.Trust().pinned(others_key, "ocean", roles=["model"])
+    domain = link.Domain(identity, trust, listen=["10.0.0.1:0"])
+    endpoint = domain.endpoint({0: lambda request: request.payload.upper()})
+    secret = bytes(endpoint.startpoint(link.Caveat.uses(1000)))      # give it to the other, secretly
+
+    # The other
+    startpoint = domain.startpoint(secret)
+    startpoint.call(0, b"heat", timeout=5)               # b"HEAT"
+    startpoint.submit(0, b"heat").result()               # a future
+    await startpoint.request(0, b"heat", timeout=5)      # in asyncio
+    for answer in startpoint.stream(1): ...              # or async for
+
+Everything is sealed unless it is said otherwise. Times are in seconds, sizes in bytes, keys of others the 32 bytes of
+`key_hash`. Whatever has the buffer protocol is a payload and is not copied; nobody may write into it until the call is
+back. A forked child has no links: with multiprocessing, choose the start method `spawn`, or open domains afterwards.
+"""
+
+from gambeson.link._domain import Domain, Endpoint, Progress
+from gambeson.link._errors import (
+    Error,
+    Garbled,
+    HandlerRefused,
+    IdentityUnusable,
+    Lost,
+    Refused,
+    StartpointRefused,
+    SystemRefused,
+    TimedOut,
+    TransformRefused,
+)
+from gambeson.link._identity import Identity, Peer, Trust
+from gambeson.link._region import Region
+from gambeson.link._request import Handler, Request
+from gambeson.link._startpoint import Answers, Capability, Caveat, Protection, Startpoint
+
+__all__ = [
+    "Answers",
+    "Capability",
+    "Caveat",
+    "Domain",
+    "Endpoint",
+    "Error",
+    "Garbled",
+    "Handler",
+    "HandlerRefused",
+    "Identity",
+    "IdentityUnusable",
+    "Lost",
+    "Peer",
+    "Progress",
+    "Protection",
+    "Refused",
+    "Region",
+    "Request",
+    "Startpoint",
+    "StartpointRefused",
+    "SystemRefused",
+    "TimedOut",
+    "TransformRefused",
+    "Trust",
+]

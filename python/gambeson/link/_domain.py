@@ -1,0 +1,205 @@
+"""Domains and endpoints."""
+
+from __future__ import annotations
+
+import atexit
+import enum
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gambeson import _native
+from gambeson.link._identity import Identity, Trust
+from gambeson.link._region import Region
+from gambeson.link._request import Handler, serving
+from gambeson.link._startpoint import Capability, Caveat, Protection, Startpoint
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Buffer
+
+
+class Progress(enum.Enum):
+    """Who moves bytes while the program computes (libfabric's FI_PROGRESS_MANUAL and FI_PROGRESS_AUTO)."""
+
+    AUTO = "auto"
+    """A thread of the domain's own."""
+    MANUAL = "manual"
+    """The program, whenever it calls or waits: the shortest way, and nothing happens in between."""
+
+
+class Domain:
+    """A process's place among links.
+
+    A context manager, too: it closes at the end.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        trust: Trust,
+        *,
+        listen: Iterable[str] = (),
+        host: str | None = None,
+        rank: int | None = None,
+        shm: bool = True,
+        progress: Progress = Progress.AUTO,
+        weakest: Protection = Protection.PRIVACY,
+        patience: float = 60.0,
+        silence: float = 20.0,
+    ) -> None:
+        """Opens a domain.
+
+        `listen` has addresses such as `10.0.0.1:4000`, of which port 0 takes a free one; without any, the domain only
+        connects. `host` is this host's name, for people and policies, and `rank` the rank in a job. With `shm`
+        processes of this host may come over shared memory, if it listens at all. `weakest` is the weakest protection
+        that any link of this domain may have. A session that lost its connection waits `patience` seconds for another
+        one; after `silence` seconds a connection is given up over which a peer says nothing that owes an answer.
+
+        Raises `IdentityUnusable`, `SystemRefused`, and `ValueError` for what is no address.
+        """
+        self._native = _native.NativeDomain(
+            identity._native,
+            trust._native,
+            list(listen),
+            host,
+            rank,
+            shm,
+            progress is Progress.MANUAL,
+            weakest.value,
+            patience,
+            silence,
+        )
+        self._endpoints: set[Endpoint] = set()
+        _open.add(self)
+
+    @property
+    def key_hash(self) -> bytes:
+        """By what others know this domain."""
+        return bytes(self._native.key_hash())
+
+    @property
+    def listening(self) -> list[str]:
+        """Where it listens for other hosts."""
+        return self._native.listening()
+
+    def endpoint(
+        self,
+        handlers: Mapping[int, Handler],
+        *,
+        class_name: str = "data",
+        protection: Protection = Protection.PRIVACY,
+        message_max: int = 64 << 20,
+        transforms: Iterable[str] = (),
+    ) -> Endpoint:
+        """Makes an endpoint.
+
+        Handlers run in threads of the domain's. Each gets a `Request`; the bytes that it returns are the answer, and
+        what it yields, or each of an iterator that it returns, is one of a stream of answers. What it raises is said to
+        who asked. `class_name` is the class of the endpoint's links, by which policies go, `protection` how they are
+        protected if the policy asks for no more, and `message_max` the longest message that it takes, in bytes.
+        `transforms` names modules that requests and answers go through in front of the protection; every domain has
+        `zstd`.
+
+        Raises `StartpointRefused`, `TransformRefused`.
+        """
+        serve = [(number, serving(handler)) for number, handler in handlers.items()]
+        native = self._native.endpoint(serve, class_name, protection.value, message_max, list(transforms))
+        return Endpoint(native, self._endpoints)
+
+    def startpoint(self, capability: Capability | Buffer, timeout: float | None = 10.0) -> Startpoint:
+        """Binds a startpoint that came from elsewhere: connects to its owner, unless there is a session with it, and
+        opens a link.
+
+        Bytes of a startpoint do as well. `timeout` is in seconds. In asyncio: `await asyncio.to_thread(...)`.
+
+        Raises `Refused`, `Lost`, `TimedOut`, `StartpointRefused`.
+        """
+        if not isinstance(capability, Capability):
+            capability = Capability.decode(capability)
+        return Startpoint(self._native.startpoint(capability._native, timeout))
+
+    def copy_for(self, capability: Capability, holder: Buffer) -> Capability:
+        """A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends
+        from this one: what narrows or ends this one narrows or ends the copy.
+
+        `holder` is the other domain's `key_hash`. Raises `StartpointRefused`, `IdentityUnusable`.
+        """
+        return Capability(self._native.copy_for(capability._native, holder))
+
+    def progress(self, wait: float = 0.0) -> bool:
+        """Does what there is to do: takes what has come, runs handlers, sends what waits. With `Progress.MANUAL`
+        nothing else does. Waits for it at most so long; whether there was anything.
+
+        `wait` is in seconds.
+        """
+        return self._native.progress(wait)
+
+    def close(self) -> None:
+        """Ends the domain's sessions, and its thread. What is under way raises `Lost`."""
+        self._native.close()
+        self._endpoints.clear()
+
+    def __enter__(self) -> Domain:
+        """The domain."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes it."""
+        self.close()
+
+
+# Threads of domains must not call into a Python that goes down.
+_open: weakref.WeakSet[Domain] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for domain in list(_open):
+        domain.close()
+    _native.leave()
+
+
+class Endpoint:
+    """Handlers that others can be given startpoints to. It stays as long as its domain, or until it is dropped.
+
+    Here its domain keeps it: it is there until `close`.
+    """
+
+    def __init__(self, native: _native.NativeEndpoint, kept: set[Endpoint]) -> None:
+        """`Domain.endpoint` makes one."""
+        self._native = native
+        self._kept = kept
+        kept.add(self)
+
+    def startpoint(self, *caveats: Caveat) -> Capability:
+        """A startpoint to give away, for whoever holds it, narrowed so.
+
+        Raises `StartpointRefused`.
+        """
+        return Capability(self._native.startpoint([caveat.parts for caveat in caveats]))
+
+    def region(self, memory: Buffer | int) -> Region:
+        """Makes memory that startpoints of this endpoint reach if they have a `Caveat.memory` with a window onto it. It
+        is the library's as long as the `Region` or a clone of it is held.
+
+        `memory` is what it begins with, which is copied, or how many bytes it has, zeroes then.
+        """
+        if isinstance(memory, int):
+            return Region(self._native.region(None, memory))
+        return Region(self._native.region(memory, 0))
+
+    def revoke(self, capability: Capability) -> None:
+        """Ends a startpoint of this endpoint and all that descend from it.
+
+        Raises `StartpointRefused`.
+        """
+        self._native.revoke(capability._native)
+
+    def close(self) -> None:
+        """Takes no further requests. Its startpoints are refused from now on."""
+        self._native.close()
+        self._kept.discard(self)

@@ -1,0 +1,351 @@
+"""Startpoints: to give away, and bound."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+
+from gambeson import _native
+from gambeson.link._errors import TimedOut
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+class Protection(enum.Enum):
+    """How the messages of a pair are protected, strongest first."""
+
+    PRIVACY = "privacy"
+    """Sealed: nobody reads or alters."""
+    INTEGRITY = "integrity"
+    """Authenticated, in clear: nobody alters."""
+    NONE = "none"
+    """Neither."""
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """One condition on the use of a startpoint."""
+
+    # What the native module makes it of.
+    parts: tuple[str, list[int]]
+
+    @staticmethod
+    def methods(handlers: Iterable[int]) -> Caveat:
+        """Only these handlers, in whatever order."""
+        return Caveat(("methods", list(handlers)))
+
+    @staticmethod
+    def uses(count: int) -> Caveat:
+        """So many requests, counted over everything that descends from here. The endpoint keeps the count until the
+        earliest expiry that stands before it, so there should be one.
+        """
+        return Caveat(("uses", [count]))
+
+    @staticmethod
+    def expires(at: float | datetime) -> Caveat:
+        """Nothing from this second on (since 1970, by the endpoint's clock).
+
+        A `datetime` does as well.
+        """
+        return Caveat(("expires", [int(at.timestamp() if isinstance(at, datetime) else at)]))
+
+    @staticmethod
+    def memory(region: int, offset: int, length: int, *, read: bool = False, write: bool = False) -> Caveat:
+        """Memory inside one of these windows only. A startpoint without this caveat reaches no memory: its
+        endpoint's owner puts one into each.
+        """
+        return Caveat(("memory", [region, offset, length, read + 2 * write]))
+
+    @staticmethod
+    def protection(protection: Protection) -> Caveat:
+        """Links at least so protected."""
+        return Caveat((protection.value, []))
+
+
+class Capability:
+    """A capability to an endpoint of another process, or of ours.
+
+    It is a secret: whoever has the bytes of one that is bound to nobody can use it.
+    """
+
+    def __init__(self, native: _native.NativeCapability) -> None:
+        """`Endpoint.startpoint` and `decode` make one."""
+        self._native = native
+
+    @staticmethod
+    def decode(encoded: Buffer) -> Capability:
+        """Reads what `Startpoint::encode` wrote. Whether its endpoint takes it, only its owner can tell.
+
+        Raises `StartpointRefused`.
+        """
+        return Capability(_native.NativeCapability.decode(encoded))
+
+    def encode(self) -> bytes:
+        """Its bytes, secret and all: they travel only where secrets may."""
+        return self._native.encode()
+
+    def __bytes__(self) -> bytes:
+        """What `encode` gives."""
+        return self.encode()
+
+    @property
+    def owner(self) -> bytes:
+        """The domain that owns the endpoint: sessions must lead there."""
+        return bytes(self._native.owner())
+
+    @property
+    def holder(self) -> bytes | None:
+        """The domain that it is bound to; `None` is a bearer's."""
+        holder = self._native.holder()
+        return None if holder is None else bytes(holder)
+
+    @property
+    def class_name(self) -> str:
+        """The class of its links, by which policies choose."""
+        return self._native.class_name()
+
+    def narrow(self, *caveats: Caveat) -> Capability:
+        """Narrows it.
+
+        This one stays as it is. Raises `StartpointRefused` when there are too many caveats.
+        """
+        narrowed = self._native
+        for caveat in caveats:
+            narrowed = narrowed.narrow(*caveat.parts)
+        return Capability(narrowed)
+
+    def __reduce__(self) -> NoReturn:
+        """A secret is given away on purpose."""
+        raise TypeError(
+            "a startpoint is a secret and is not pickled, since pickles end up in files, caches and queues; "
+            "give bytes(startpoint) away where a secret may go, best of a copy that is bound to who gets it (copy_for)"
+        )
+
+
+_T = TypeVar("_T")
+
+
+class _Promise(Future[_T]):
+    """A future of something under way; to cancel it ends that, too."""
+
+    def __init__(self, begin: Callable[[Callable[[bytes | None, BaseException | None], None]], _native.NativeTask]):
+        super().__init__()
+        self._task = begin(self._done)
+
+    def _done(self, answer: Any, error: BaseException | None) -> None:
+        try:
+            if error is None:
+                self.set_result(answer)
+            else:
+                self.set_exception(error)
+        except InvalidStateError:
+            pass
+
+    def cancel(self) -> bool:
+        if self.cancelled() or not super().cancel():
+            return self.cancelled()
+        self._task.cancel()
+        # Whoever waits for several futures waits for this word, too.
+        self.set_running_or_notify_cancel()
+        return True
+
+
+class Startpoint:
+    """One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
+
+    A context manager, too. Threads may share it.
+    """
+
+    def __init__(self, native: _native.NativeStartpoint) -> None:
+        """`Domain.startpoint` makes one."""
+        self._native = native
+
+    @property
+    def capability(self) -> Capability:
+        """What it is bound by."""
+        return Capability(self._native.capability())
+
+    def send(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> None:
+        """Sends a request that nobody answers.
+
+        Waits at most `timeout` seconds for room; it goes out even after `TimedOut`.
+        """
+        self._native.post(handler, payload)
+        self._native.flush(timeout)
+
+    def post(self, handler: int, payload: Buffer = b"") -> None:
+        """Sends a request that nobody answers, and does not wait: what finds no room stays in memory. Who posts much
+        asks `Startpoint.flush` now and then.
+        """
+        self._native.post(handler, payload)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until there was room for all that was sent, at most so long; whether there was.
+
+        `timeout` is in seconds. Raises `TimedOut` when there was no room.
+        """
+        self._native.flush(timeout)
+
+    def call(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> bytes:
+        """Sends a request and waits for its answer, at most so long.
+
+        `timeout` is in seconds. Raises `HandlerRefused`, `StartpointRefused`, `TimedOut`, `Lost`.
+        """
+        return self._native.call(handler, payload, timeout)
+
+    def call_into(self, handler: int, payload: Buffer, into: Buffer, timeout: float | None = None) -> int:
+        """`Startpoint.call` into memory that is there: `answer` is emptied first.
+
+        `into` is anything with a writable buffer; the result is how many bytes came. Raises as `call`, and
+        `BufferError` when there is too little room.
+        """
+        return self._native.call_into(handler, payload, into, timeout)
+
+    def submit(self, handler: int, payload: Buffer = b"") -> Future[bytes]:
+        """Sends a request whose answer is waited for later, or awaited.
+
+        The future is of the kind that executors give: `concurrent.futures.wait` takes it, `asyncio.wrap_future` makes
+        it awaitable, and cancelling it cancels the request. With manual progress somebody has to make some.
+        """
+        return _Promise(lambda done: self._native.submit(handler, payload, done))
+
+    async def request(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> bytes:
+        """Sends a request whose answer is waited for later, or awaited.
+
+        For asyncio: as `call`, and a task that is cancelled cancels the request.
+        """
+        answer = asyncio.wrap_future(self.submit(handler, payload))
+        try:
+            return await asyncio.wait_for(answer, timeout)
+        except TimedOut:
+            raise
+        except TimeoutError:
+            raise TimedOut(f"no answer within {timeout} s") from None
+
+    def stream(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> Answers:
+        """Sends a request that is answered by a stream.
+
+        `timeout`, in seconds, is for each answer.
+        """
+        return Answers(self._native.stream(handler, payload), timeout)
+
+    def put(self, region: int, offset: int, payload: Buffer, timeout: float | None = None) -> None:
+        """Puts bytes into a memory region of the endpoint, from `offset` on, and waits until they are there, at most so
+        long. They land whole or not at all, in turn with the link's requests, other puts, and gets.
+
+        `region` is a `Region.number`, `timeout` in seconds. Raises `HandlerRefused`, `StartpointRefused`, `TimedOut`,
+        `Lost`.
+        """
+        self._native.put(region, offset, payload, timeout)
+
+    def submit_put(self, region: int, offset: int, payload: Buffer) -> Future[bytes]:
+        """A `Startpoint.put` that is waited for later, or awaited; its answer is empty.
+
+        A future as that of `submit`.
+        """
+        return _Promise(lambda done: self._native.submit_put(region, offset, payload, done))
+
+    def get(self, region: int, offset: int, length: int, timeout: float | None = None) -> bytes:
+        """As `get_into`, and the result is the bytes.
+
+        Raises as `put`.
+        """
+        return self._native.get(region, offset, length, timeout)
+
+    def get_into(self, region: int, offset: int, into: Buffer, timeout: float | None = None) -> None:
+        """Gets as many bytes of a memory region of the endpoint as `into` has, from `offset` on; waits at most so long.
+        No put is seen in part.
+
+        `into` is anything with a writable buffer. Raises as `put`.
+        """
+        self._native.get_into(region, offset, into, timeout)
+
+    def submit_get(self, region: int, offset: int, length: int) -> Future[bytes]:
+        """A get of `length` bytes that is waited for later, or awaited.
+
+        A future as that of `submit`.
+        """
+        return _Promise(lambda done: self._native.submit_get(region, offset, length, done))
+
+    def close(self) -> None:
+        """Releases the link. What is under way goes on to its end."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        """The startpoint."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        """A secret is given away on purpose."""
+        raise TypeError(
+            "a bound startpoint belongs to its process and is not pickled; give bytes(startpoint.capability) away "
+            "where a secret may go, best of a copy that is bound to who gets it (Domain.copy_for)"
+        )
+
+
+class Answers:
+    """A stream of answers; dropping it cancels the request.
+
+    An iterator, and an asynchronous one; `close`, or the end of a `with`, cancels the request.
+    """
+
+    def __init__(self, native: _native.NativeAnswers, timeout: float | None) -> None:
+        """`Startpoint.stream` makes one."""
+        self._native = native
+        self._timeout = timeout
+
+    def __iter__(self) -> Answers:
+        """The stream."""
+        return self
+
+    def __next__(self) -> bytes:
+        """The next answer, waited for at most so long; `None` at the stream's end.
+
+        Raises `HandlerRefused`, `StartpointRefused`, `TimedOut`, `Lost`.
+        """
+        answer = self._native.next(self._timeout)
+        if answer is None:
+            raise StopIteration
+        return answer
+
+    def __aiter__(self) -> Answers:
+        """The stream."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next answer, for tasks, with `Progress.AUTO`: what a stream of the futures' world is made of.
+
+        Raises as `__next__`.
+        """
+        future: Future[bytes | None] = _Promise(self._native.submit_next)
+        try:
+            answer = await asyncio.wait_for(asyncio.wrap_future(future), self._timeout)
+        except TimedOut:
+            raise
+        except TimeoutError:
+            raise TimedOut(f"no further answer within {self._timeout} s") from None
+        if answer is None:
+            raise StopAsyncIteration
+        return answer
+
+    def close(self) -> None:
+        """Takes no further answers: the handler hears of it."""
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        """The stream."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()

@@ -1,0 +1,476 @@
+"""gambeson.link from an installed wheel, between real processes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.mpis import ROOT
+from harness.python import Package
+
+JOB = "link.Trust().job(bytes(16), bytes([1] * 32), bytes(32))"
+
+SERVER = f"""
+import sys, time
+from gambeson import link
+
+ECHO, RAISE, REFUSE, COUNT, STREAM, WAIT, CANCELLED, WHO, NOTHING, ENDLESS = range(10)
+counted = []
+cancelled = []
+
+def fail(request):
+    return 1 // len(request.payload)
+
+def refuse(request):
+    raise link.HandlerRefused("not on Sundays")
+
+def count(request):
+    counted.append(len(request.payload))
+    return b"%d" % sum(counted)
+
+def stream(request):
+    for at in range(request.payload[0]):
+        yield bytes([at])
+
+def wait(request):
+    deadline = time.monotonic() + 60
+    while not request.is_cancelled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    cancelled.append(request.is_cancelled)
+
+def endless(request):
+    try:
+        while True:
+            yield b"more"
+            time.sleep(0.01)
+    finally:
+        cancelled.append(True)
+
+def who(request):
+    peer = request.peer
+    return f"{{peer.name}} {{peer.roles}} {{len(peer.key)}} {{peer.host}}".encode()
+
+handlers = {{
+    ECHO: lambda request: request.payload, RAISE: fail, REFUSE: refuse, COUNT: count, STREAM: stream, WAIT: wait,
+    CANCELLED: lambda request: b"%d" % sum(cancelled), WHO: who, NOTHING: lambda request: None, ENDLESS: endless,
+}}
+domain = link.Domain(link.Identity.generate(), {JOB}, listen=["127.0.0.1:0"])
+endpoint = domain.endpoint(handlers)
+print(bytes(endpoint.startpoint()).hex(), flush=True)
+sys.stdin.read()
+"""
+
+# What the programs below begin with.
+CLIENT = f"""
+import sys, time
+from gambeson import link
+
+ECHO, RAISE, REFUSE, COUNT, STREAM, WAIT, CANCELLED, WHO, NOTHING, ENDLESS = range(10)
+domain = link.Domain(link.Identity.generate(), {JOB})
+startpoint = domain.startpoint(bytes.fromhex(open("startpoint").read()))
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+def cancelled():
+    return int(startpoint.call(CANCELLED, timeout=30))
+
+def raises(kind, call):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise SystemExit(f"{{kind}} was not raised")
+"""
+
+
+class Room:
+    """A folder with a server beside it."""
+
+    def __init__(self, package: Package, folder: Path) -> None:
+        self.package = package
+        self.folder = folder
+        (folder / "server.py").write_text(SERVER)
+        self.server = subprocess.Popen(
+            [package.python, "server.py"],
+            cwd=folder,
+            env=package.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.server.stdout is not None
+        (folder / "startpoint").write_text(self.server.stdout.readline())
+
+    def run(self, program: str) -> None:
+        self.package.run(CLIENT + program, self.folder)
+
+
+@pytest.fixture
+def room(package: Package, tmp_path: Path) -> Iterator[Room]:
+    made = Room(package, tmp_path)
+    yield made
+    made.server.kill()
+    made.server.wait()
+
+
+def test_requests_answers_and_streams(room: Room) -> None:
+    room.run("""
+import array, concurrent.futures
+assert startpoint.call(ECHO, b"hello", timeout=30) == b"hello"
+assert startpoint.call(ECHO) == b""
+big = bytes(range(256)) * 10_000
+for payload in (big, bytearray(big), memoryview(big), memoryview(big)[1000:], array.array("d", [1.0, 2.0])):
+    assert startpoint.call(ECHO, payload, timeout=30) == bytes(payload)
+raises(BufferError, lambda: startpoint.call(ECHO, memoryview(big)[::2]))
+raises(TypeError, lambda: startpoint.call(ECHO, "text"))
+room = bytearray(10)
+assert startpoint.call_into(ECHO, b"hello", room, timeout=30) == 5 and room == b"hello" + bytes(5)
+assert "has room for 10" in raises(BufferError, lambda: startpoint.call_into(ECHO, bytes(11), room, timeout=30))
+raises(BufferError, lambda: startpoint.call_into(ECHO, b"hello", bytes(10), timeout=30))
+for _ in range(10):
+    startpoint.send(COUNT, big, timeout=30)
+startpoint.post(COUNT, b"1")
+startpoint.flush(timeout=30)
+until(lambda: int(startpoint.call(COUNT, timeout=30)) == 10 * len(big) + 1)
+futures = [startpoint.submit(ECHO, b"%d" % at) for at in range(100)]
+done, rest = concurrent.futures.wait(futures, timeout=30)
+assert not rest and [future.result() for future in futures] == [b"%d" % at for at in range(100)]
+assert list(startpoint.stream(STREAM, bytes([5]), timeout=30)) == [bytes([at]) for at in range(5)]
+name, *rest = startpoint.call(WHO, timeout=30).decode().split(" (")
+assert name == "a process of the job", name
+""")
+
+
+def test_asyncio(room: Room) -> None:
+    room.run("""
+import asyncio
+
+async def main():
+    answers = await asyncio.gather(*(startpoint.request(ECHO, bytes([at])) for at in range(50)))
+    assert answers == [bytes([at]) for at in range(50)]
+    came = [answer async for answer in startpoint.stream(STREAM, bytes([20]), timeout=30)]
+    assert came == [bytes([at]) for at in range(20)]
+    try:
+        await startpoint.request(RAISE)
+    except link.HandlerRefused as error:
+        assert "ZeroDivisionError" in str(error)
+    else:
+        raise SystemExit("it did not fail")
+    try:
+        await startpoint.request(WAIT, timeout=0.05)
+    except link.TimedOut as error:
+        assert "0.05 s" in str(error)
+    else:
+        raise SystemExit("it was answered")
+    task = asyncio.create_task(startpoint.request(WAIT))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        pass
+    with startpoint.stream(ENDLESS, timeout=30) as answers:
+        assert await anext(answers) == b"more"
+
+asyncio.run(main())
+until(lambda: cancelled() == 3)
+""")
+
+
+def test_what_goes_wrong_is_said_and_what_nobody_waits_for_is_cancelled(room: Room) -> None:
+    room.run("""
+import concurrent.futures
+assert raises(link.HandlerRefused, lambda: startpoint.call(RAISE)).startswith("ZeroDivisionError: integer division")
+assert raises(link.HandlerRefused, lambda: startpoint.call(REFUSE)) == "not on Sundays"
+assert "gave no answer" in raises(link.HandlerRefused, lambda: startpoint.call(NOTHING))
+assert "no handler 99" in raises(link.HandlerRefused, lambda: startpoint.call(99))
+assert "ZeroDivision" in str(startpoint.submit(RAISE).exception(timeout=30))
+assert "within 0.05 s" in raises(link.TimedOut, lambda: startpoint.call(WAIT, timeout=0.05))
+raises(TimeoutError, lambda: startpoint.call(WAIT, timeout=0.05))
+raises(ValueError, lambda: startpoint.call(ECHO, timeout=-1))
+until(lambda: cancelled() == 2)
+future = startpoint.submit(WAIT)
+assert future.cancel() and future.cancelled() and future.cancel()
+concurrent.futures.wait([future], timeout=30)
+until(lambda: cancelled() == 3)
+raises(concurrent.futures.CancelledError, future.result)
+answers = startpoint.stream(ENDLESS, timeout=30)
+assert next(answers) == b"more"
+answers.close()
+assert list(answers) == []
+until(lambda: cancelled() == 4)
+import pickle
+for secret in (startpoint, startpoint.capability, link.Identity.generate()):
+    assert "not pickled" in raises(TypeError, lambda: pickle.dumps(secret))
+under_way = startpoint.submit(WAIT)
+domain.close()
+assert isinstance(under_way.exception(timeout=30), link.Lost)
+raises(link.Lost, lambda: startpoint.call(ECHO))
+raises(ConnectionError, lambda: domain.endpoint({}))
+""")
+
+
+def test_a_server_that_dies_is_lost(room: Room) -> None:
+    program = room.folder / "client.py"
+    program.write_text(
+        CLIENT + "under_way = startpoint.submit(WAIT)\nprint('ready', flush=True)\n"
+        "assert isinstance(under_way.exception(timeout=60), link.Lost)\n"
+    )
+    client = room.package.start(program, cwd=room.folder)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "ready\n"
+    room.server.kill()
+    _, err = client.communicate(timeout=60)
+    assert client.returncode == 0, err
+
+
+def test_startpoints_are_narrowed_copied_and_revoked(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+import datetime, time
+from gambeson import link
+
+def domain(**options):
+    return link.Domain(link.Identity.generate(), {JOB}, **options)
+
+def fails(kind, call):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise SystemExit("it did not fail")
+
+with domain(listen=["127.0.0.1:0"]) as server, domain() as alice, domain() as bob:
+    endpoint = server.endpoint({{0: lambda request: request.payload, 1: lambda request: b"1"}}, class_name="fluxes")
+    whole = endpoint.startpoint(link.Caveat.uses(100))
+    assert (whole.owner, whole.holder, whole.class_name) == (server.key_hash, None, "fluxes")
+    assert server.listening[0].startswith("127.0.0.1:") and alice.listening == []
+    tomorrow = datetime.datetime.now() + datetime.timedelta(days=1)
+    narrow = whole.narrow(link.Caveat.methods([0]), link.Caveat.uses(1), link.Caveat.expires(tomorrow))
+    narrow = narrow.narrow(link.Caveat.memory(1, 0, 8, read=True), link.Caveat.protection(link.Protection.INTEGRITY))
+    with alice.startpoint(narrow) as startpoint:
+        fails(link.HandlerRefused, lambda: startpoint.call(1))
+        startpoint.call(0)
+        assert "used up" in fails(link.HandlerRefused, lambda: startpoint.call(0))
+    assert "16 caveats" in fails(link.StartpointRefused, lambda: whole.narrow(*[link.Caveat.uses(1)] * 17))
+    fails(link.StartpointRefused, lambda: link.Capability.decode(b"nothing"))
+    expired = whole.narrow(link.Caveat.expires(time.time() - 10))
+    fails(link.StartpointRefused, lambda: alice.startpoint(expired).call(0))
+    copy = server.copy_for(whole, alice.key_hash)
+    assert copy.holder == alice.key_hash
+    further = alice.copy_for(link.Capability.decode(bytes(copy)), bob.key_hash)
+    assert bob.startpoint(further).call(0, b"mine") == b"mine"
+    assert "bound to another" in fails(link.StartpointRefused, lambda: bob.startpoint(copy))
+    used = bob.startpoint(further)
+    used.call(0)
+    endpoint.revoke(copy)
+    assert "revoked" in fails(link.Error, lambda: used.call(0))
+    alice.startpoint(whole).call(0)
+    assert "weak" in fails(link.StartpointRefused, lambda: server.endpoint({{}}, protection=link.Protection.NONE))
+    fails(ValueError, lambda: server.copy_for(whole, b"short"))
+    squeezed = server.endpoint({{0: lambda request: request.payload}}, transforms=["zstd"])
+    assert alice.startpoint(squeezed.startpoint()).call(0, bytes(100_000)) == bytes(100_000)
+    fails(link.TransformRefused, lambda: server.endpoint({{}}, transforms=["unheard-of"]))
+    identity = link.Identity.generate()
+    link.Domain(identity, {JOB}).close()
+    assert "already" in fails(link.IdentityUnusable, lambda: link.Domain(identity, {JOB}))
+    fails(ValueError, lambda: domain(listen=["nowhere"]))
+""",
+        tmp_path,
+    )
+
+
+def test_regions_are_reached_as_far_as_windows_go(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+from gambeson import link
+
+def domain(**options):
+    return link.Domain(link.Identity.generate(), {JOB}, **options)
+
+def fails(kind, call):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise SystemExit("it did not fail")
+
+with domain(listen=["127.0.0.1:0"]) as server, domain() as client:
+    endpoint = server.endpoint({{}})
+    region = endpoint.region(b"0123456789abcdef")
+    assert len(region) == 16 and len(endpoint.region(5)) == 5 and region.read(14) == b"ef"
+    startpoint = client.startpoint(endpoint.startpoint(region.window(4, 8, read=True, write=True)))
+    assert startpoint.get(region.number, 4, 8, timeout=30) == b"456789ab"
+    startpoint.put(region.number, 4, memoryview(b"PUT"), timeout=30)
+    startpoint.submit_put(region.number, 7, b"way").result(timeout=30)
+    assert startpoint.submit_get(region.number, 4, 8).result(timeout=30) == b"PUTwayab"
+    into = bytearray(6)
+    startpoint.get_into(region.number, 4, into, timeout=30)
+    assert into == b"PUTway"
+    region.write(0, b"new")
+    assert region.read() == b"new3PUTwayabcdef"
+    assert region.read(3, 2) == b"3P"
+    fails(link.StartpointRefused, lambda: region.read(1, 16))
+    fails(link.StartpointRefused, lambda: region.read(1 << 40, 1 << 40))
+    assert "memory" in fails(link.Error, lambda: startpoint.get(region.number, 0, 8, timeout=30))
+    only_read = client.startpoint(endpoint.startpoint(region.window(read=True)))
+    assert only_read.get(region.number, 0, 16, timeout=30) == region.read()
+    fails(link.Error, lambda: only_read.put(region.number, 0, b"no", timeout=30))
+""",
+        tmp_path,
+    )
+
+
+def certificate(folder: Path, name: str, issuer: str | None) -> None:
+    """NAME.pem and NAME.key: an authority's, or one that it signed."""
+    subject = ["openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
+    if issuer is None:
+        more = ["-addext", "basicConstraints=critical,CA:TRUE"]
+    else:
+        names = f"subjectAltName=DNS:{name}.example,URI:gambeson:role:model"
+        more = ["-CA", f"{issuer}.pem", "-CAkey", f"{issuer}.key", "-addext", "basicConstraints=critical,CA:FALSE"]
+        more += ["-addext", names, "-addext", "extendedKeyUsage=serverAuth,clientAuth"]
+    subprocess.run([*subject, *files, *more], cwd=folder, check=True, capture_output=True)
+
+
+def test_pinned_keys_and_certificates_say_who_is_there(package: Package, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is missing")
+    for name, issuer in (("site", None), ("other", None), ("ocean", "site"), ("ice", "site"), ("stranger", "other")):
+        certificate(tmp_path, name, issuer)
+    package.run(
+        """
+from pathlib import Path
+from gambeson import link
+
+def identity(name):
+    return link.Identity.from_pem(Path(f"{name}.pem").read_bytes(), Path(f"{name}.key").read_bytes())
+
+def fails(kind, call):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise SystemExit("it did not fail")
+
+def who(request):
+    return f"{request.peer.name} {' '.join(request.peer.roles)}".encode()
+
+site = link.Trust().authorities(Path("site.pem").read_bytes())
+with link.Domain(identity("ocean"), site, listen=["127.0.0.1:0"]) as ocean:
+    secret = bytes(ocean.endpoint({0: who}).startpoint())
+    with link.Domain(identity("ice"), site) as ice:
+        assert ice.startpoint(secret).call(0, timeout=30) == b"ice.example model"
+    with link.Domain(identity("stranger"), site) as stranger:
+        fails(link.Refused, lambda: stranger.startpoint(secret))
+
+alice, bob = link.Identity.generate(), link.Identity.generate()
+known = link.Trust().pinned(bob.key_hash, "bob", roles=["reader", "writer"])
+with link.Domain(alice, known, listen=["127.0.0.1:0"], shm=False) as server:
+    secret = bytes(server.endpoint({0: who}).startpoint())
+    with link.Domain(bob, link.Trust().pinned(server.key_hash, "alice")) as client:
+        assert client.startpoint(secret).call(0, timeout=30) == b"bob reader writer"
+    with link.Domain(link.Identity.generate(), link.Trust().pinned(server.key_hash, "alice")) as stranger:
+        fails(link.Refused, lambda: stranger.startpoint(secret))
+fails(link.IdentityUnusable, lambda: link.Identity.from_pem(b"none", b"none"))
+fails(ValueError, lambda: link.Trust().pinned(b"short", "bob"))
+""",
+        tmp_path,
+    )
+
+
+WAITS = {
+    "call": "startpoint.call(WAIT)",
+    "stream": "next(startpoint.stream(WAIT))",
+    "connect": "domain.startpoint(unreachable, timeout=None)",
+    "progress": "while True: domain.progress(1000)",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_an_interrupt_ends_whatever_is_waited_for(room: Room, wait: str) -> None:
+    program = room.folder / "waits.py"
+    program.write_text(
+        CLIENT
+        + f"""
+import signal, socket
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# Somebody who takes connections and says nothing.
+silent = socket.create_server(("127.0.0.1", 0))
+address = silent.getsockname()[1]
+with link.Domain(link.Identity.generate(), {JOB}, listen=[f"127.0.0.1:0"], shm=False) as other:
+    there = bytes(other.endpoint({{}}).startpoint())
+    port = other.listening[0].rpartition(":")[2]
+old = bytes([len(f"127.0.0.1:{{port}}")]) + f"127.0.0.1:{{port}}".encode()
+new = bytes([len(f"127.0.0.1:{{address}}")]) + f"127.0.0.1:{{address}}".encode()
+unreachable = there.replace(old, new)
+print("begun", flush=True)
+{WAITS[wait]}
+"""
+    )
+    process = room.package.start(program, cwd=room.folder)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert "KeyboardInterrupt" in err, err
+
+
+def test_a_forked_child_is_told(room: Room) -> None:
+    room.run("""
+import os
+assert startpoint.call(ECHO, b"here", timeout=30) == b"here"
+child = os.fork()
+if child == 0:
+    told = []
+    for attempt in (
+        lambda: startpoint.call(ECHO, b"there", timeout=5),
+        lambda: startpoint.submit(ECHO, b"there").result(timeout=5),
+        lambda: startpoint.post(ECHO),
+        lambda: domain.startpoint(startpoint.capability, timeout=5),
+        lambda: domain.endpoint({}),
+    ):
+        try:
+            attempt()
+        except link.Error as error:
+            told.append(str(error))
+    os._exit(0 if len(told) == 5 and all("fork" in what for what in told) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert startpoint.call(ECHO, b"still here", timeout=30) == b"still here"
+""")
+
+
+def test_a_program_ends_in_the_midst_of_it(room: Room) -> None:
+    """Nothing hangs or crashes when Python goes down while requests and answers are under way."""
+    room.run("""
+import threading
+futures = [startpoint.submit(WAIT) for _ in range(10)]
+endpoint = domain.endpoint({0: lambda request: time.sleep(60)})
+threading.Thread(target=lambda: [startpoint.submit(ECHO, bytes(1000)) for _ in range(10_000)], daemon=True).start()
+stream = startpoint.stream(ENDLESS)
+next(stream)
+""")
+
+
+def test_the_example_runs_as_it_says(package: Package, tmp_path: Path) -> None:
+    process = package.start(ROOT / "examples" / "links" / "ping.py", cwd=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "asked over a sealed link, and got: hello" in out
+    assert "two at once: one two\na stream of answers: 5 4 3 2 1\n" in out
+    assert "us each" in out
+    assert "used up" in out

@@ -1,0 +1,443 @@
+/* Every function of gambeson/link.h, in one process with two domains; stops where something is not as it should be. */
+#include <gambeson/link.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define OK GAMBESON_LINK_STATUS_OK
+#define IS(status, expected)                                                                                           \
+    do {                                                                                                               \
+        int is_ = (int)(status);                                                                                       \
+        if (is_ != (int)(expected)) {                                                                                  \
+            fprintf(stderr, "%s:%d: status %d: %s\n", __FILE__, __LINE__, is_, gambeson_link_error());                 \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+#define MUST(condition) IS(!(condition), 0)
+#define SAYS(words)                                                                                                    \
+    do {                                                                                                               \
+        if (!strstr(gambeson_link_error(), words)) {                                                                   \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, gambeson_link_error());                                 \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+enum { ECHO, COUNT, WHO, REFUSE, STREAM, SLOW, KEEP, ITEMS };
+
+static void echo(gambeson_link_call *call, void *user) {
+    const void *payload;
+    size_t length;
+    uint32_t handler;
+    IS(gambeson_link_call_handler(call, &handler), OK);
+    MUST(handler == ECHO && user == NULL);
+    IS(gambeson_link_call_payload(call, &payload, &length), OK);
+    IS(gambeson_link_call_answer(call, payload, length), OK);
+}
+
+static void count(gambeson_link_call *call, void *user) {
+    const void *payload;
+    size_t length;
+    MUST(!gambeson_link_call_wants_answer(call));
+    IS(gambeson_link_call_payload(call, &payload, &length), OK);
+    __atomic_fetch_add((size_t *)user, length, __ATOMIC_SEQ_CST);
+}
+
+static void who(gambeson_link_call *call, void *user) {
+    const gambeson_link_peer *peer = gambeson_link_call_peer(call);
+    char name[64], role[64], host[256], line[512];
+    uint8_t key[32];
+    size_t length;
+    MUST(gambeson_link_call_wants_answer(call));
+    IS(gambeson_link_peer_key(peer, key), OK);
+    MUST(memcmp(key, user, 32) == 0);
+    IS(gambeson_link_peer_name(peer, name, 2, &length), GAMBESON_LINK_STATUS_ROOM);
+    MUST(length == strlen("alice"));
+    IS(gambeson_link_peer_name(peer, name, sizeof name, NULL), OK);
+    IS(gambeson_link_peer_role(peer, 1, role, sizeof role, NULL), OK);
+    IS(gambeson_link_peer_role(peer, 2, role, sizeof role, NULL), GAMBESON_LINK_STATUS_END);
+    IS(gambeson_link_peer_host(peer, host, sizeof host, &length), OK);
+    int wrote = snprintf(line, sizeof line, "%s, %s, %s", name, role, host);
+    IS(gambeson_link_call_answer(call, line, (size_t)wrote), OK);
+}
+
+static void refuse(gambeson_link_call *call, void *user) {
+    (void)user;
+    IS(gambeson_link_call_refuse(call, "not today"), OK);
+}
+
+static void items(gambeson_link_call *call, void *user) {
+    (void)user;
+    for (uint8_t at = 0; at < 3; at++) IS(gambeson_link_call_item(call, &at, 1), OK);
+    IS(gambeson_link_call_finish(call), OK);
+}
+
+static void stream(gambeson_link_request *request, void *user) {
+    const void *payload;
+    size_t length;
+    uint32_t handler;
+    (void)user;
+    IS(gambeson_link_request_handler(request, &handler), OK);
+    IS(gambeson_link_request_payload(request, &payload, &length), OK);
+    MUST(!gambeson_link_request_is_cancelled(request));
+    MUST(handler == STREAM && length == 1 && gambeson_link_request_peer(request) != NULL);
+    for (uint8_t at = 0; at < *(const uint8_t *)payload; at++) IS(gambeson_link_request_item(request, &at, 1), OK);
+    gambeson_link_request_free(request);
+}
+
+static void rest(long milliseconds) {
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static void slow(gambeson_link_request *request, void *user) {
+    const void *payload;
+    size_t length;
+    rest(*(long *)user);
+    IS(gambeson_link_request_payload(request, &payload, &length), OK);
+    IS(gambeson_link_request_answer(request, payload, length), OK);
+}
+
+static void *refuse_later(void *kept) {
+    IS(gambeson_link_request_refuse(kept, "later: no"), OK);
+    return NULL;
+}
+
+/* Keeps its request, and another thread ends it. */
+static void keep(gambeson_link_request *request, void *user) {
+    IS(pthread_create(user, NULL, refuse_later, request), 0);
+}
+
+static gambeson_link_domain *open_domain(uint8_t own[32], const uint8_t other[32], gambeson_link_identity *identity,
+                                         const char *name, const char *listen, uint32_t progress) {
+    const char *roles[] = {"reader", "writer"};
+    gambeson_link_trust *trust;
+    gambeson_link_config *config;
+    gambeson_link_domain *domain;
+    uint8_t hash[32];
+    IS(gambeson_link_trust_new(&trust), OK);
+    IS(gambeson_link_trust_pinned(trust, other, name, roles, 2), OK);
+    IS(gambeson_link_config_new(identity, trust, &config), OK);
+    if (listen) IS(gambeson_link_config_listen(config, listen), OK);
+    IS(gambeson_link_config_host(config, "here"), OK);
+    IS(gambeson_link_config_rank(config, 3), OK);
+    IS(gambeson_link_config_shm(config, true), OK);
+    IS(gambeson_link_config_progress(config, progress), OK);
+    IS(gambeson_link_config_weakest(config, GAMBESON_LINK_PROTECTION_INTEGRITY), OK);
+    IS(gambeson_link_config_patience(config, 10), OK);
+    IS(gambeson_link_config_silence(config, 10), OK);
+    IS(gambeson_link_domain_open(config, &domain), OK);
+    IS(gambeson_link_domain_key_hash(domain, hash), OK);
+    MUST(memcmp(hash, own, 32) == 0);
+    return domain;
+}
+
+/* Nothing is undefined: nulls, bad lengths, numbers and texts that make no sense. */
+static void nonsense(void) {
+    gambeson_link_identity *identity = (void *)&identity;
+    gambeson_link_trust *trust;
+    gambeson_link_config *config;
+    gambeson_link_capability *capability;
+    gambeson_link_startpoint *startpoint;
+    gambeson_link_domain *domain;
+    uint8_t key[32] = {0};
+    const char latin1[] = {(char)0xe4, 0};
+    const gambeson_link_status argument = GAMBESON_LINK_STATUS_ARGUMENT;
+    MUST(*gambeson_link_error() == 0);
+    IS(gambeson_link_identity_generate(NULL), argument);
+    SAYS("null");
+    IS(gambeson_link_identity_from_pem("none", 4, "none", 4, &identity), GAMBESON_LINK_STATUS_IDENTITY);
+    MUST(identity == NULL);
+    IS(gambeson_link_identity_from_pem(NULL, 4, "none", 4, &identity), argument);
+    IS(gambeson_link_identity_from_pem("none", SIZE_MAX, "none", 4, &identity), argument);
+    IS(gambeson_link_identity_key_hash(NULL, key), argument);
+    SAYS("the identity is null");
+    IS(gambeson_link_trust_new(&trust), OK);
+    IS(gambeson_link_trust_pinned(trust, key, NULL, NULL, 0), argument);
+    IS(gambeson_link_trust_pinned(trust, key, latin1, NULL, 0), argument);
+    SAYS("UTF-8");
+    IS(gambeson_link_trust_pinned(trust, key, "name", NULL, 1), argument);
+    IS(gambeson_link_trust_pinned(trust, NULL, "name", NULL, 0), argument);
+    IS(gambeson_link_trust_job(trust, NULL, key, key), argument);
+    IS(gambeson_link_trust_job(trust, key, key, key), OK);
+    IS(gambeson_link_trust_authorities(trust, "nobody", 6), GAMBESON_LINK_STATUS_IDENTITY);
+    IS(gambeson_link_config_new(NULL, trust, &config), argument);
+    MUST(config == NULL);
+    IS(gambeson_link_config_listen(NULL, "127.0.0.1:0"), argument);
+    IS(gambeson_link_identity_generate(&identity), OK);
+    IS(gambeson_link_trust_new(&trust), OK);
+    IS(gambeson_link_config_new(identity, trust, &config), OK);
+    IS(gambeson_link_config_listen(config, "here"), argument);
+    SAYS("no address");
+    IS(gambeson_link_config_listen(config, NULL), argument);
+    IS(gambeson_link_config_progress(config, 2), argument);
+    IS(gambeson_link_config_weakest(config, 0), argument);
+    IS(gambeson_link_config_patience(config, -1), argument);
+    IS(gambeson_link_config_patience(config, 0.0 / 0.0), argument);
+    IS(gambeson_link_config_patience(config, 1e300), OK);
+    IS(gambeson_link_domain_open(config, NULL), argument);
+    IS(gambeson_link_domain_open(NULL, &domain), argument);
+    IS(gambeson_link_capability_decode("nothing", 7, &capability), GAMBESON_LINK_STATUS_STARTPOINT);
+    IS(gambeson_link_capability_decode(NULL, 7, &capability), argument);
+    IS(gambeson_link_capability_narrow_uses(NULL, 1), argument);
+    IS(gambeson_link_domain_startpoint(NULL, NULL, 1, &startpoint), argument);
+    IS(gambeson_link_startpoint_send(NULL, 0, NULL, 0), argument);
+    IS(gambeson_link_startpoint_flush(NULL, 0), argument);
+    IS(gambeson_link_pending_test(NULL), argument);
+    IS(gambeson_link_pending_wait(NULL, 0), argument);
+    IS(gambeson_link_answers_next(NULL, 0, NULL, NULL), argument);
+    IS(gambeson_link_request_answer(NULL, NULL, 0), argument);
+    IS(gambeson_link_call_answer(NULL, NULL, 0), argument);
+    MUST(gambeson_link_call_peer(NULL) == NULL && gambeson_link_request_peer(NULL) == NULL);
+    gambeson_link_identity_free(NULL);
+    gambeson_link_trust_free(NULL);
+    gambeson_link_config_free(NULL);
+    gambeson_link_domain_free(NULL);
+    gambeson_link_attributes_free(NULL);
+    gambeson_link_handlers_free(NULL);
+    gambeson_link_endpoint_free(NULL);
+    gambeson_link_request_free(NULL);
+    gambeson_link_capability_free(NULL);
+    gambeson_link_startpoint_free(NULL);
+    gambeson_link_pending_free(NULL);
+    gambeson_link_answers_free(NULL);
+}
+
+static void requests(gambeson_link_startpoint *link, size_t *counted) {
+    gambeson_link_pending *pending[8], *late;
+    gambeson_link_answers *answers;
+    static uint8_t block[300000];
+    uint8_t *long_answer = malloc(sizeof block);
+    const void *bytes;
+    char text[512];
+    size_t length;
+    IS(gambeson_link_startpoint_call(link, ECHO, "hello", 5, text, sizeof text, &length, 10), OK);
+    MUST(length == 5 && memcmp(text, "hello", 5) == 0);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    IS(gambeson_link_startpoint_call(link, ECHO, "hello", 5, text, 4, &length, 10), GAMBESON_LINK_STATUS_ROOM);
+    MUST(length == 5);
+    memset(block, 7, sizeof block);
+    IS(gambeson_link_startpoint_call(link, ECHO, block, sizeof block, long_answer, sizeof block, &length, 10), OK);
+    MUST(length == sizeof block && memcmp(block, long_answer, length) == 0);
+    free(long_answer);
+    IS(gambeson_link_startpoint_call(link, WHO, NULL, 0, text, sizeof text, &length, 10), OK);
+    text[length] = 0;
+    MUST(strcmp(text, "alice, writer, here") == 0);
+    IS(gambeson_link_startpoint_call(link, REFUSE, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_HANDLER);
+    SAYS("not today");
+    IS(gambeson_link_startpoint_call(link, KEEP, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_HANDLER);
+    SAYS("later: no");
+    IS(gambeson_link_startpoint_call(link, 99, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_HANDLER);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, SIZE_MAX, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_ARGUMENT);
+
+    for (int at = 0; at < 10; at++) IS(gambeson_link_startpoint_send(link, COUNT, block, sizeof block), OK);
+    IS(gambeson_link_startpoint_post(link, COUNT, block, 1), OK);
+    IS(gambeson_link_startpoint_flush(link, 10), OK);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    MUST(__atomic_load_n(counted, __ATOMIC_SEQ_CST) == 10 * sizeof block + 1);
+
+    for (uint8_t at = 0; at < 8; at++) IS(gambeson_link_startpoint_start(link, ECHO, &at, 1, &pending[at]), OK);
+    for (int at = 7; at >= 0; at--) {
+        IS(gambeson_link_pending_wait(pending[at], 10), OK);
+        IS(gambeson_link_pending_test(pending[at]), OK);
+        IS(gambeson_link_pending_answer(pending[at], &bytes, &length), OK);
+        MUST(length == 1 && *(const uint8_t *)bytes == at);
+        gambeson_link_pending_free(pending[at]);
+    }
+    IS(gambeson_link_startpoint_start(link, SLOW, "late", 4, &late), OK);
+    IS(gambeson_link_pending_test(late), GAMBESON_LINK_STATUS_PENDING);
+    IS(gambeson_link_pending_answer(late, &bytes, &length), GAMBESON_LINK_STATUS_PENDING);
+    IS(gambeson_link_pending_wait(late, 0.001), GAMBESON_LINK_STATUS_TIMED_OUT);
+    while (gambeson_link_pending_test(late) == GAMBESON_LINK_STATUS_PENDING) rest(1);
+    IS(gambeson_link_pending_answer(late, &bytes, &length), OK);
+    MUST(length == 4 && memcmp(bytes, "late", 4) == 0);
+    gambeson_link_pending_free(late);
+    IS(gambeson_link_startpoint_start(link, SLOW, "cancelled", 9, &late), OK);
+    gambeson_link_pending_free(late);
+
+    uint8_t three = 3;
+    for (uint32_t handler = STREAM; handler <= ITEMS; handler += ITEMS - STREAM) {
+        IS(gambeson_link_startpoint_stream(link, handler, &three, 1, &answers), OK);
+        for (uint8_t at = 0; at < 3; at++) {
+            IS(gambeson_link_answers_next(answers, 10, &bytes, &length), OK);
+            MUST(length == 1 && *(const uint8_t *)bytes == at);
+        }
+        IS(gambeson_link_answers_next(answers, 10, &bytes, &length), GAMBESON_LINK_STATUS_END);
+        gambeson_link_answers_free(answers);
+    }
+}
+
+/* Narrowed, copied, revoked. */
+static void startpoints(gambeson_link_domain *server, gambeson_link_domain *client, gambeson_link_endpoint *endpoint) {
+    gambeson_link_capability *whole, *narrow, *copy, *stolen;
+    gambeson_link_startpoint *link;
+    uint8_t bytes[GAMBESON_LINK_CAPABILITY_BYTES], owner[32], key[32];
+    uint32_t only[] = {ECHO};
+    size_t length;
+    IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &whole), OK);
+    IS(gambeson_link_capability_encode(whole, bytes, 1, &length), GAMBESON_LINK_STATUS_ROOM);
+    IS(gambeson_link_capability_encode(whole, bytes, sizeof bytes, &length), OK);
+    IS(gambeson_link_capability_decode(bytes, length, &narrow), OK);
+    IS(gambeson_link_domain_key_hash(server, key), OK);
+    IS(gambeson_link_capability_owner(narrow, owner), OK);
+    MUST(memcmp(key, owner, 32) == 0);
+    IS(gambeson_link_capability_narrow_methods(narrow, only, 1), OK);
+    IS(gambeson_link_capability_narrow_methods(narrow, NULL, 1), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_capability_narrow_uses(narrow, 1), OK);
+    IS(gambeson_link_capability_narrow_expires(narrow, UINT64_C(4000000000)), OK);
+    IS(gambeson_link_capability_narrow_protection(narrow, GAMBESON_LINK_PROTECTION_INTEGRITY), OK);
+    gambeson_link_window windows[] = {{1, 0, 8, 3}, {1, 0, 0, 3}};
+    IS(gambeson_link_capability_narrow_memory(narrow, windows, 2), GAMBESON_LINK_STATUS_STARTPOINT);
+    IS(gambeson_link_capability_narrow_memory(narrow, NULL, 2), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_capability_narrow_memory(narrow, windows, 1), OK);
+    IS(gambeson_link_domain_startpoint(client, narrow, 10, &link), OK);
+    IS(gambeson_link_startpoint_call(link, REFUSE, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_HANDLER);
+    SAYS("handler");
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_HANDLER);
+    SAYS("used up");
+    gambeson_link_startpoint_free(link);
+    gambeson_link_capability_free(narrow);
+
+    IS(gambeson_link_domain_key_hash(client, key), OK);
+    IS(gambeson_link_domain_copy_for(server, whole, key, &copy), OK);
+    IS(gambeson_link_domain_copy_for(server, copy, key, &stolen), GAMBESON_LINK_STATUS_STARTPOINT);
+    MUST(stolen == NULL);
+    IS(gambeson_link_domain_startpoint(client, copy, 10, &link), OK);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    gambeson_link_capability_free(copy);
+    IS(gambeson_link_startpoint_capability(link, &copy), OK);
+    IS(gambeson_link_endpoint_revoke(endpoint, whole), OK);
+    IS(gambeson_link_endpoint_revoke(endpoint, whole), GAMBESON_LINK_STATUS_STARTPOINT);
+    MUST(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10) != OK);
+    SAYS("revoked");
+    gambeson_link_startpoint_free(link);
+    gambeson_link_capability_free(copy);
+    gambeson_link_capability_free(whole);
+}
+
+/* Memory that startpoints reach, as far as their windows go. */
+static void regions(gambeson_link_domain *client, gambeson_link_endpoint *endpoint) {
+    gambeson_link_region *region;
+    gambeson_link_capability *capability;
+    gambeson_link_startpoint *link;
+    gambeson_link_pending *pending;
+    uint64_t number, length;
+    uint8_t bytes[16];
+    const void *came;
+    size_t size;
+    IS(gambeson_link_endpoint_region(endpoint, "0123456789abcdef", 16, &region), OK);
+    IS(gambeson_link_region_number(region, &number), OK);
+    IS(gambeson_link_region_length(region, &length), OK);
+    MUST(length == 16);
+    gambeson_link_window window = {number, 4, 8, 3};
+    IS(gambeson_link_endpoint_startpoint(endpoint, &window, 1, &capability), OK);
+    IS(gambeson_link_domain_startpoint(client, capability, 10, &link), OK);
+    IS(gambeson_link_startpoint_get(link, number, 4, bytes, 8, 10), OK);
+    MUST(memcmp(bytes, "456789ab", 8) == 0);
+    MUST(gambeson_link_startpoint_get(link, number, 0, bytes, 8, 10) != OK);
+    SAYS("memory");
+    IS(gambeson_link_startpoint_put(link, number, 4, "PUT", 3, 10), OK);
+    IS(gambeson_link_startpoint_put_one_way(link, number, 7, "way", 3), OK);
+    IS(gambeson_link_startpoint_start_put(link, number, 10, "zz", 2, &pending), OK);
+    IS(gambeson_link_pending_wait(pending, 10), OK);
+    gambeson_link_pending_free(pending);
+    IS(gambeson_link_startpoint_start_get(link, number, 4, 8, &pending), OK);
+    IS(gambeson_link_pending_wait(pending, 10), OK);
+    IS(gambeson_link_pending_answer(pending, &came, &size), OK);
+    MUST(size == 8 && memcmp(came, "PUTwayzz", 8) == 0);
+    gambeson_link_pending_free(pending);
+    IS(gambeson_link_region_write(region, 0, "new", 3), OK);
+    IS(gambeson_link_region_read(region, 0, bytes, 16), OK);
+    MUST(memcmp(bytes, "new3PUTwayzzcdef", 16) == 0);
+    IS(gambeson_link_region_read(region, 1, bytes, 16), GAMBESON_LINK_STATUS_STARTPOINT);
+    IS(gambeson_link_region_write(region, 0, NULL, 3), GAMBESON_LINK_STATUS_ARGUMENT);
+    gambeson_link_region_free(region);
+    IS(gambeson_link_endpoint_region(endpoint, NULL, SIZE_MAX, &region), GAMBESON_LINK_STATUS_ARGUMENT);
+    gambeson_link_region_free(region);
+    MUST(gambeson_link_startpoint_put(link, number, 4, "gone", 4, 10) != OK);
+    gambeson_link_startpoint_free(link);
+    gambeson_link_capability_free(capability);
+}
+
+/* Who answers nothing unless it is asked to. */
+static void *serve_by_hand(void *given) {
+    void **parts = given;
+    bool any;
+    while (!__atomic_load_n((int *)parts[1], __ATOMIC_SEQ_CST))
+        IS(gambeson_link_domain_progress(parts[0], 0.01, &any), OK);
+    return NULL;
+}
+
+int main(void) {
+    gambeson_link_identity *bob, *alice;
+    gambeson_link_attributes *attributes;
+    gambeson_link_handlers *handlers;
+    gambeson_link_endpoint *endpoint;
+    gambeson_link_capability *capability;
+    gambeson_link_startpoint *link;
+    uint8_t bobs[32], alices[32];
+    char address[64];
+    size_t counted = 0, length;
+    long milliseconds = 100;
+    pthread_t keeper;
+    nonsense();
+
+    IS(gambeson_link_identity_generate(&bob), OK);
+    IS(gambeson_link_identity_generate(&alice), OK);
+    IS(gambeson_link_identity_key_hash(bob, bobs), OK);
+    IS(gambeson_link_identity_key_hash(alice, alices), OK);
+    gambeson_link_domain *server = open_domain(bobs, alices, bob, "alice", "127.0.0.1:0", GAMBESON_LINK_PROGRESS_AUTO);
+    gambeson_link_domain *client = open_domain(alices, bobs, alice, "bob", NULL, GAMBESON_LINK_PROGRESS_MANUAL);
+    IS(gambeson_link_domain_listening(server, 0, address, sizeof address, &length), OK);
+    MUST(strncmp(address, "127.0.0.1:", 10) == 0 && strlen(address) == length);
+    IS(gambeson_link_domain_listening(server, 1, address, sizeof address, &length), GAMBESON_LINK_STATUS_END);
+
+    IS(gambeson_link_attributes_new(&attributes), OK);
+    IS(gambeson_link_attributes_class(attributes, "fluxes"), OK);
+    IS(gambeson_link_attributes_transform(attributes, "zstd"), OK);
+    IS(gambeson_link_attributes_transform(attributes, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_attributes_message_max(attributes, 1 << 20), OK);
+    IS(gambeson_link_attributes_protection(attributes, GAMBESON_LINK_PROTECTION_NONE), OK);
+    IS(gambeson_link_handlers_new(&handlers), OK);
+    IS(gambeson_link_domain_endpoint(server, attributes, handlers, &endpoint), GAMBESON_LINK_STATUS_STARTPOINT);
+    SAYS("may not be as weak");
+    IS(gambeson_link_attributes_protection(attributes, GAMBESON_LINK_PROTECTION_PRIVACY), OK);
+    IS(gambeson_link_handlers_new(&handlers), OK);
+    IS(gambeson_link_handlers_inline(handlers, ECHO, NULL, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_handlers_inline(handlers, ECHO, echo, NULL), OK);
+    IS(gambeson_link_handlers_inline(handlers, COUNT, count, &counted), OK);
+    IS(gambeson_link_handlers_inline(handlers, WHO, who, alices), OK);
+    IS(gambeson_link_handlers_inline(handlers, REFUSE, refuse, NULL), OK);
+    IS(gambeson_link_handlers_inline(handlers, ITEMS, items, NULL), OK);
+    IS(gambeson_link_handlers_threaded(handlers, STREAM, stream, NULL), OK);
+    IS(gambeson_link_handlers_threaded(handlers, SLOW, slow, &milliseconds), OK);
+    IS(gambeson_link_handlers_threaded(handlers, KEEP, keep, &keeper), OK);
+    IS(gambeson_link_domain_endpoint(server, attributes, handlers, &endpoint), OK);
+    gambeson_link_attributes_free(attributes);
+
+    IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &capability), OK);
+    IS(gambeson_link_domain_startpoint(client, capability, 10, &link), OK);
+    int stop = 0;
+    void *parts[] = {client, &stop};
+    pthread_t progress;
+    IS(pthread_create(&progress, NULL, serve_by_hand, parts), 0);
+    requests(link, &counted);
+    startpoints(server, client, endpoint);
+    regions(client, endpoint);
+    __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
+    IS(pthread_join(progress, NULL), 0);
+    IS(pthread_join(keeper, NULL), 0);
+
+    gambeson_link_endpoint_free(endpoint);
+    gambeson_link_domain_free(server);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_LOST);
+    SAYS("bob");
+    gambeson_link_startpoint_free(link);
+    gambeson_link_capability_free(capability);
+    gambeson_link_domain_free(client);
+    puts("all ok");
+    return 0;
+}
