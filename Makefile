@@ -73,6 +73,9 @@ deny: ## licences, bans and sources of all dependencies (installs cargo-deny int
 .PHONY: unit
 unit: ## the Rust tests
 	$(CARGO) test --locked --workspace
+	@if ldconfig -p 2>/dev/null | grep -q 'libfabric\.so\.1'; then \
+	  $(CARGO) test --locked -p gambeson-link -- --ignored over_libfabric; \
+	else echo "skipped: the tests of links over libfabric, of which there is none on this host (Debian: libfabric1)"; fi
 
 .PHONY: test
 test: lint build python unit ## everything that fits 25 minutes on two cores

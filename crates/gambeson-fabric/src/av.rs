@@ -15,9 +15,9 @@ use crate::domain::{self, Member, enter, of};
 use crate::endpoint::copy_card;
 use crate::fid::{self, Errno, alive, header, put, status};
 use crate::report::refuse;
-use crate::sys::{self, fi_addr_t, fi_av_attr, fid_av, fid_domain};
 use crate::unsupported::unsupported;
 use crate::world;
+use gambeson_libfabric_sys::{self as sys, fi_addr_t, fi_av_attr, fid_av, fid_domain};
 
 type RawCard = [u8; CARD_LEN];
 

@@ -13,8 +13,8 @@ use crate::order::Order;
 use crate::remote::{Bulk, Operation, Remote};
 use crate::report::{say, stop};
 use crate::ring::{Buffer, Store};
-use crate::sys::{self, fi_addr_t, iovec};
 use crate::trace::{self, Trace};
+use gambeson_libfabric_sys::{self as sys, fi_addr_t, iovec};
 
 /// Segments of the program's memory that one operation may have.
 pub(crate) const SEGMENTS: usize = 4;

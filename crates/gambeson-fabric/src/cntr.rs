@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use crate::cq::Wait;
 use crate::domain::{self, Member, State, enter};
 use crate::fid::{self, Errno, alive, header, put, status};
-use crate::sys::{self, fi_cntr_attr, fid_cntr, fid_domain};
 use crate::unsupported::unsupported;
+use gambeson_libfabric_sys::{self as sys, fi_cntr_attr, fid_cntr, fid_domain};
 
 /// A counter.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use crate::address::{self, Raw};
 use crate::fid::{Errno, Outcome};
-use crate::sys::{self, fi_info};
+use gambeson_libfabric_sys::{self as sys, fi_info};
 
 type Getinfo = unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const fi_info, *mut *mut fi_info) -> c_int;
 

@@ -11,8 +11,8 @@ use crate::carrier::Completion;
 use crate::core::{UNREACHABLE, library};
 use crate::domain::{self, Member, State, enter, of, try_enter};
 use crate::fid::{self, Errno, Outcome, alive, header, put, size, status};
-use crate::sys::{self, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fid_cq, fid_domain};
 use crate::unsupported::unsupported;
+use gambeson_libfabric_sys::{self as sys, fi_addr_t, fi_cq_attr, fi_cq_err_entry, fid_cq, fid_domain};
 
 /// A completion queue.
 pub(crate) struct Queue {

@@ -18,9 +18,9 @@ use crate::fabric::{self, Fabric};
 use crate::fid::{self, Errno, Object, Outcome, alive, header, put, status};
 use crate::job::{self, Membership};
 use crate::mr::Regions;
-use crate::sys::{self, fi_info, fid_domain, fid_ep, fid_fabric};
 use crate::unsupported::unsupported;
 use crate::{av, cntr, cq, endpoint, info, mr, watchdog};
+use gambeson_libfabric_sys::{self as sys, fi_info, fid_domain, fid_ep, fid_fabric};
 
 /// A domain, shared by its objects and the watchdog.
 pub(crate) struct Domain {

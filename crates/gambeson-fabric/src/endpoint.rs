@@ -21,9 +21,9 @@ use crate::live::Live;
 use crate::mr::Regions;
 use crate::remote::Operation;
 use crate::report::refuse;
-use crate::sys::{self, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 use crate::unsupported::{self, unsupported};
 use crate::{av, cntr, cq, info, msg, rma, tagged, watchdog, world};
+use gambeson_libfabric_sys::{self as sys, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 
 /// An endpoint, from fi_endpoint to fi_close.
 pub(crate) struct Endpoint {

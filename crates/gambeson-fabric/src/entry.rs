@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use crate::core::{self, Library};
 use crate::report::refuse;
-use crate::sys::{fi_context, fi_provider};
 use crate::{fabric, info, job, watchdog, world};
+use gambeson_libfabric_sys::{fi_context, fi_provider};
 
 /// libfabric calls this when it has loaded the library. It tail-calls [`provider`] with the return
 /// address, which lies in the libfabric that asks: MPI libraries load their own copies, often

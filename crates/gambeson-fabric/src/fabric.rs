@@ -8,8 +8,8 @@ use crate::core::{self, library};
 use crate::domain;
 use crate::fid::{self, Errno, Object, Outcome, alive, header, put, status};
 use crate::info;
-use crate::sys::{self, fi_info, fid_cq, fid_domain, fid_eq, fid_fabric};
 use crate::unsupported::unsupported;
+use gambeson_libfabric_sys::{self as sys, fi_info, fid_cq, fid_domain, fid_eq, fid_fabric};
 
 /// What a fabric of ours knows.
 pub(crate) struct Fabric {

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
-use crate::sys;
+use gambeson_libfabric_sys as sys;
 
 /// An error number of libfabric, positive; negated where C sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

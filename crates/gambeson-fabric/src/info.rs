@@ -14,8 +14,8 @@ use crate::core::{Info, List, Question, library};
 use crate::fid::{Errno, Outcome, alive, put, status};
 use crate::job;
 use crate::report::{refuse, refuse_once};
-use crate::sys::{self, fi_info};
 use crate::{domain, fabric};
+use gambeson_libfabric_sys::{self as sys, fi_info};
 
 /// The provider's name. Without the prefix `ofi_`, so that it counts as a core provider.
 pub(crate) const NAME: &CStr = c"gambeson";

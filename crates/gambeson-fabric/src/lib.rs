@@ -42,9 +42,6 @@ mod remote;
 mod report;
 mod ring;
 mod rma;
-#[allow(missing_docs, non_camel_case_types, dead_code, unreachable_pub, clippy::all)]
-#[rustfmt::skip]
-mod sys;
 mod tagged;
 mod trace;
 mod unsupported;

@@ -17,10 +17,10 @@ use crate::fid::{Errno, Outcome};
 use crate::job::{COUNTERS, Membership};
 use crate::report::{refuse, say};
 use crate::ring::{self, Buffer, Kind, Store};
-use crate::sys::{self, fi_addr_t};
 use crate::trace::{self, Trace};
 use crate::world::StartUp;
 use crate::{address, crash, info, listener};
+use gambeson_libfabric_sys::{self as sys, fi_addr_t};
 
 /// The protocol as this provider uses it.
 pub(crate) type Engine = engine::Endpoint<Carrier>;

@@ -8,8 +8,8 @@ use std::ffi::{c_int, c_void};
 
 use crate::domain::{self, Member};
 use crate::fid::{Errno, Outcome, alive, header, put, status};
-use crate::sys::{self, fid_mr, iovec};
 use crate::unsupported::unsupported;
+use gambeson_libfabric_sys::{self as sys, fid_mr, iovec};
 
 /// Registered memory, by the key that the program chose.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use gambeson_proto::endpoint::Lane;
 
 use crate::carrier::{Segments, with_memory};
 use crate::endpoint::{CallKind, ReceiveCall, SendCall, receive, send};
-use crate::sys::{self, fi_addr_t, fi_msg, fid_ep, iovec};
+use gambeson_libfabric_sys::{self as sys, fi_addr_t, fi_msg, fid_ep, iovec};
 
 unsafe extern "C" fn recv(
     ep: *mut fid_ep,

@@ -23,7 +23,7 @@ use crate::fid::{Errno, Outcome};
 use crate::info;
 use crate::live::Live;
 use crate::mr::{Access, Regions};
-use crate::sys;
+use gambeson_libfabric_sys as sys;
 
 /// What is asked of a peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

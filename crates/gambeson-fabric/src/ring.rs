@@ -10,7 +10,7 @@ use gambeson_proto::endpoint::PeerId;
 
 use crate::core::{Domain, Registration, Span};
 use crate::fid::Outcome;
-use crate::sys::fi_context2;
+use gambeson_libfabric_sys::fi_context2;
 
 /// Receives that are posted to the core at a time.
 pub(crate) const RECEIVES: usize = 16;

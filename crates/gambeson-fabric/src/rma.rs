@@ -6,8 +6,8 @@ use crate::carrier::{Segments, with_memory};
 use crate::endpoint::{CallKind, RemoteCall, remote};
 use crate::fid::{Errno, size};
 use crate::remote::{INLINE, Operation};
-use crate::sys::{self, fi_addr_t, fi_msg_rma, fid_ep, iovec};
 use crate::unsupported::unsupported;
+use gambeson_libfabric_sys::{self as sys, fi_addr_t, fi_msg_rma, fid_ep, iovec};
 
 unsafe extern "C" fn read(
     ep: *mut fid_ep,

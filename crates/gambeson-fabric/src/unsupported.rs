@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use crate::sys;
+use gambeson_libfabric_sys as sys;
 
 /// An entry that refuses, of whatever type the table wants.
 pub(crate) const fn unsupported<F: Entry>() -> Option<F> {

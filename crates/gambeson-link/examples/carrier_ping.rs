@@ -1,14 +1,14 @@
 //! Sends 8 bytes there and back between two processes, over every carrier, both sides spinning or both sleeping, and says
 //! how long a round trip takes.
 //!
-//!     cargo run --release -p gambeson-link --example carrier_ping
+//!     cargo run --release -p gambeson-link --example carrier_ping [LIBFABRIC_PROVIDER[@NODE]]...
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use gambeson_link::carrier::{Carrier, shm, tcp};
+use gambeson_link::carrier::{Carrier, ofi, shm, tcp};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 const SIZE: usize = 8;
@@ -26,13 +26,17 @@ enum Waiting {
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => measure(),
         ["echo", "tcp", address, waiting] => {
             let address = address.parse().map_err(io::Error::other)?;
             echo(tcp::Tcp::connect(address, PATIENCE)?, waiting_of(waiting))
         }
         ["echo", "shm", name, waiting] => echo(shm::Folder::of_user()?.connect(name, PATIENCE)?, waiting_of(waiting)),
-        _ => Err(io::Error::new(ErrorKind::InvalidInput, "carrier_ping takes no arguments")),
+        ["echo", "fabric", provider, address, waiting] => {
+            let byte = |at: usize| u8::from_str_radix(&address[at..at + 2], 16).map_err(io::Error::other);
+            let address = (0..address.len()).step_by(2).map(byte).collect::<io::Result<Vec<u8>>>()?;
+            echo(ofi::Ofi::connect(provider, &address, PATIENCE)?, waiting_of(waiting))
+        }
+        providers => measure(providers),
     }
 }
 
@@ -40,7 +44,7 @@ fn waiting_of(word: &str) -> Waiting {
     if word == "spins" { Waiting::Spins } else { Waiting::Sleeps }
 }
 
-fn measure() -> io::Result<()> {
+fn measure(providers: &[&str]) -> io::Result<()> {
     println!("8 bytes there and back, ns (median of {RUNS} runs; least)");
     for (waiting, word) in [(Waiting::Spins, "spins"), (Waiting::Sleeps, "sleeps")] {
         let listener = tcp::Listener::bind("127.0.0.1:0".parse().expect("an address"))?;
@@ -53,6 +57,20 @@ fn measure() -> io::Result<()> {
         let echo = start_echo(&["shm", &name, word])?;
         wait_for(&listener)?;
         report("shm", word, listener.accept()?.expect("somebody has connected"), waiting, echo)?;
+
+        for named in providers {
+            let (provider, node) = named.split_once('@').map_or((*named, None), |(name, node)| (name, Some(node)));
+            let mut listener = ofi::Listener::bind(provider, node)?;
+            let address: String = listener.address().iter().map(|byte| format!("{byte:02x}")).collect();
+            let echo = start_echo(&["fabric", provider, &address, word])?;
+            let pinged = loop {
+                match listener.accept()? {
+                    Some(pinged) => break pinged,
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+            };
+            report(named, word, pinged, waiting, echo)?;
+        }
     }
     Ok(())
 }

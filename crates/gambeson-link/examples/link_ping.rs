@@ -1,15 +1,16 @@
 //! How long a request and its answer take over links, beside the same bytes over a bare connection.
 //!
-//! `cargo run --release --example link_ping [RUNS]`: two threads with a domain each, progress by the program.
+//! `cargo run --release --example link_ping [RUNS] [rates] [shm] [tcp] [LIBFABRIC_PROVIDER[@NODE]]`: two threads with a
+//! domain each, progress by the program; `rates` leaves out what takes long.
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use gambeson_link::carrier::{Carrier, shm, tcp};
+use gambeson_link::carrier::{Carrier, ofi, shm, tcp};
 use gambeson_link::{
-    Attributes, Capability, Config, Domain, Handlers, Identity, Progress, Protection, Startpoint, Trust,
+    Attributes, Capability, Config, Domain, Handlers, Identity, Progress, Protection, Startpoint, Transport, Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -47,8 +48,11 @@ fn read_whole(carrier: &mut dyn Carrier, into: &mut [u8]) -> bool {
 }
 
 /// Two ends of a bare carrier.
-fn pair(shm: bool) -> (Box<dyn Carrier>, Box<dyn Carrier>) {
-    if shm {
+fn pair(over: &Over) -> (Box<dyn Carrier>, Box<dyn Carrier>) {
+    if let Some((provider, node)) = &over.fabric {
+        return fabric_pair(provider, node.as_deref());
+    }
+    if over.transport == Transport::Shm {
         let folder = shm::Folder::of_user().expect("a folder");
         let listener = folder.listen("link-ping").expect("a name");
         let one = folder.connect("link-ping", PATIENCE).expect("a carrier");
@@ -59,6 +63,17 @@ fn pair(shm: bool) -> (Box<dyn Carrier>, Box<dyn Carrier>) {
     let one = tcp::Tcp::connect(listener.address(), PATIENCE).expect("a carrier");
     let other = std::iter::from_fn(|| Some(listener.accept().expect("somebody"))).find_map(|came| came);
     (Box::new(one), Box::new(other.expect("it came")))
+}
+
+fn fabric_pair(provider: &str, node: Option<&str>) -> (Box<dyn Carrier>, Box<dyn Carrier>) {
+    let mut listener = ofi::Listener::bind(provider, node).expect("a provider");
+    let (name, address) = (provider.to_owned(), listener.address().to_vec());
+    let one = std::thread::spawn(move || ofi::Ofi::connect(&name, &address, PATIENCE).expect("a carrier"));
+    let mut other = std::iter::repeat_with(|| listener.accept().expect("somebody")).flatten().next().expect("it came");
+    while !one.is_finished() {
+        other.arm(false).expect("it moves on");
+    }
+    (Box::new(one.join().expect("it connects")), Box::new(other))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -72,24 +87,51 @@ const BARE: u32 = 1;
 const LINKS: u32 = 2;
 const STOP: u32 = 3;
 
+/// What is measured: a transport and, of libfabric, which provider, and where.
+#[derive(Clone)]
+struct Over {
+    transport: Transport,
+    fabric: Option<(String, Option<String>)>,
+}
+
 fn main() {
-    let runs: u32 = std::env::args().nth(1).map_or(300, |word| word.parse().expect("a number"));
-    for shm in [true, false] {
-        measure(shm, runs);
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let runs = words.first().and_then(|word| word.parse().ok());
+    words.drain(..usize::from(runs.is_some()));
+    let rates = words.iter().position(|word| word == "rates").map(|at| words.remove(at)).is_some();
+    if words.is_empty() {
+        words = vec!["shm".into(), "tcp".into()];
+    }
+    for word in words {
+        let over = match word.as_str() {
+            "shm" => Over { transport: Transport::Shm, fabric: None },
+            "tcp" => Over { transport: Transport::Tcp, fabric: None },
+            named => {
+                let (provider, node) = named.split_once('@').map_or((named, None), |(name, node)| (name, Some(node)));
+                Over { transport: Transport::Fabric, fabric: Some((provider.into(), node.map(str::to_owned))) }
+            }
+        };
+        measure(&over, runs.unwrap_or(300), rates);
     }
 }
 
-fn measure(shm: bool, runs: u32) {
-    println!("{}", if shm { "shared memory" } else { "TCP" });
+fn measure(over: &Over, runs: u32, rates: bool) {
+    println!(
+        "{}{}",
+        over.transport,
+        over.fabric.as_ref().map_or(String::new(), |(provider, _)| format!("'s {provider}"))
+    );
     let (tell, hear) = mpsc::channel::<Vec<Capability>>();
     let state = Arc::new(AtomicU32::new(IDLE));
     let length = Arc::new(AtomicUsize::new(8));
-    let (mut bare, mut other) = pair(shm);
+    let (mut bare, mut other) = pair(over);
+    let served = over.clone();
     let (stated, sized) = (state.clone(), length.clone());
     let serving = std::thread::spawn(move || {
         let mut config = config();
         config.listen.push("127.0.0.1:0".parse().expect("an address"));
-        config.shm = shm;
+        config.shm = served.transport == Transport::Shm;
+        config.fabric.extend(served.fabric);
         let domain = Domain::open(config).expect("a domain");
         let endpoints: Vec<_> = PROTECTIONS
             .map(|protection| {
@@ -121,8 +163,8 @@ fn measure(shm: bool, runs: u32) {
     let capabilities = hear.recv().expect("startpoints");
     state.store(LINKS, Ordering::Release);
     let links: Vec<Startpoint> =
-        capabilities.iter().map(|one| client.startpoint(one, PATIENCE).expect("a link")).collect();
-    let lengths: &[usize] = if std::env::args().nth(2).is_some() { &[] } else { &[8, 92, 4096, 1 << 20] };
+        capabilities.iter().map(|one| client.startpoint_over(over.transport, one, PATIENCE).expect("a link")).collect();
+    let lengths: &[usize] = if rates { &[] } else { &[8, 92, 4096, 1 << 20] };
     for &len in lengths {
         // Many short runs: some of them have the machine to themselves.
         let rounds = if len > 4096 { 4 } else { 100 };

@@ -53,6 +53,9 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Whether processes of this host may come over shared memory, too, if it listens at all.
     pub shm: bool,
+    /// Providers of libfabric over which others may come, too, each on the interface of this address or name, or on its
+    /// first. The rule prefers them to TCP if they have a network of their own kind.
+    pub fabric: Vec<(String, Option<String>)>,
     /// Who moves bytes.
     pub progress: Progress,
     /// The weakest protection that any link of this domain may have. Links of class `control` have
@@ -77,6 +80,7 @@ impl Config {
             rank: None,
             listen: Vec::new(),
             shm: true,
+            fabric: Vec::new(),
             progress: Progress::Auto,
             weakest: Protection::Privacy,
             patience: Duration::from_secs(60),
@@ -98,6 +102,13 @@ impl Config {
         self.listen.push(address);
         self
     }
+
+    /// Listens over this provider of libfabric too, on the interface of `node`, or on its first.
+    #[must_use]
+    pub fn listen_fabric(mut self, provider: &str, node: Option<&str>) -> Self {
+        self.fabric.push((provider.into(), node.map(str::to_owned)));
+        self
+    }
 }
 
 /// A process's place among links.
@@ -112,16 +123,28 @@ impl Domain {
     /// # Errors
     /// When the identity cannot be used, or an address not be listened on.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let Config { identity, trust, host, rank, listen, shm, progress, weakest, patience, transforms, silence } =
-            config;
+        let Config {
+            identity,
+            trust,
+            host,
+            rank,
+            listen,
+            shm,
+            fabric,
+            progress,
+            weakest,
+            patience,
+            transforms,
+            silence,
+        } = config;
         let modules = Modules::new(transforms)?;
         let party = Arc::new(Party::new(identity, trust, host, rank)?);
-        let doors = Doors::open(&listen, shm, party.key_hash())?;
+        let doors = Doors::open(&listen, shm, &fabric, party.key_hash())?;
         let no_epoll = |cause: rustix::io::Errno| Error::system("the domain cannot be opened")(cause.into());
         let queue = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_epoll)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_epoll)?;
-        for watched in doors.descriptors().chain([bell.as_fd()]) {
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let bells = [(bell.as_fd(), epoll::EventFlags::IN | epoll::EventFlags::ET)];
+        for (watched, flags) in doors.descriptors().chain(bells) {
             epoll::add(&queue, watched, epoll::EventData::new_u64(0), flags).map_err(no_epoll)?;
         }
         let (listening, addresses) = (doors.tcp(), doors.addresses(party.key_hash()));

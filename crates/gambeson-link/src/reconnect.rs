@@ -9,7 +9,7 @@ use crate::carrier::Carrier;
 use crate::domain::random;
 use crate::error::Error;
 use crate::resumption;
-use crate::route::{self, Unreachable};
+use crate::route::{self, Says, Unreachable};
 use crate::session::Search;
 use crate::shared::{Found, Shared, wait_for};
 use crate::state::SessionKey;
@@ -50,7 +50,7 @@ fn search(shared: &Weak<Shared>, key: SessionKey) {
         if !shared.stay(key, &failure.why.to_string()) {
             return;
         }
-        refused = failure.nobody.then(|| refused.unwrap_or_else(Instant::now));
+        refused = (failure.says == Says::Nobody).then(|| refused.unwrap_or_else(Instant::now));
         if refused.is_some_and(|since| since.elapsed() > DEAD) {
             return shared.gone(key);
         }
@@ -65,7 +65,7 @@ fn search(shared: &Weak<Shared>, key: SessionKey) {
 fn attempt(shared: &Weak<Shared>, key: SessionKey, search: &Search) -> Result<(), Unreachable> {
     if !search.ready {
         let why = format!("the other end has not made ready to leave its carrier within {ATTEMPT:?}");
-        return Err(Unreachable { why: Error::TimedOut(why), nobody: false });
+        return Err(Unreachable { why: Error::TimedOut(why), says: Says::Otherwise });
     }
     route::first(&search.ways, Instant::now() + ATTEMPT, |carrier, deadline| {
         let gone = || Error::Lost("the domain is closed".into());

@@ -1,4 +1,5 @@
-//! Where a domain listens, and which way to another: shared memory inside a host, TCP elsewhere.
+//! Where a domain listens, and which way to another: shared memory inside a host, libfabric where both ends have a
+//! network of its own kind, TCP elsewhere.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,8 +8,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use gambeson_proto::startpoint::{Address, AddressKind};
+use rustix::event::epoll::EventFlags;
 
-use crate::carrier::{Carrier, shm, tcp};
+use crate::carrier::{Carrier, ofi, shm, tcp};
 use crate::error::Error;
 use crate::identity::KeyHash;
 
@@ -16,16 +18,29 @@ use crate::identity::KeyHash;
 pub(crate) struct Doors {
     tcp: Vec<tcp::Listener>,
     shm: Option<shm::Listener>,
+    fabric: Vec<ofi::Listener>,
 }
 
 impl Doors {
-    /// Listens on TCP addresses and, if there is one and it may, for processes of this host.
-    pub(crate) fn open(listen: &[SocketAddr], shm: bool, owner: KeyHash) -> Result<Self, Error> {
+    /// Listens on TCP addresses and, if there is one and it may, for processes of this host; and over libfabric's
+    /// providers.
+    pub(crate) fn open(
+        listen: &[SocketAddr],
+        shm: bool,
+        fabric: &[(String, Option<String>)],
+        owner: KeyHash,
+    ) -> Result<Self, Error> {
         let failed = || Error::system("the domain cannot be opened");
         let tcp = listen.iter().map(|address| tcp::Listener::bind(*address).map_err(failed()));
         let tcp = tcp.collect::<Result<Vec<_>, _>>()?;
-        let shm = if tcp.is_empty() || !shm { None } else { Some(local_door(owner).map_err(failed())?) };
-        Ok(Doors { tcp, shm })
+        let shm = if (tcp.is_empty() && fabric.is_empty()) || !shm {
+            None
+        } else {
+            Some(local_door(owner).map_err(failed())?)
+        };
+        let fabric = fabric.iter().map(|(provider, node)| ofi::Listener::bind(provider, node.as_deref()));
+        let fabric = fabric.map(|bound| bound.map_err(failed())).collect::<Result<Vec<_>, _>>()?;
+        Ok(Doors { tcp, shm, fabric })
     }
 
     /// Where others find it, the shortest way first.
@@ -35,7 +50,11 @@ impl Doors {
         });
         let tcp =
             self.tcp.iter().map(|listener| Address { kind: AddressKind::Tcp, text: listener.address().to_string() });
-        local.chain(tcp).collect()
+        let fabric = self.fabric.iter().map(|listener| {
+            let text = format!("{}/{}", listener.provider(), ofi::hexadecimal(listener.address()));
+            Address { kind: AddressKind::Fabric, text }
+        });
+        local.chain(fabric).chain(tcp).collect()
     }
 
     pub(crate) fn tcp(&self) -> Vec<SocketAddr> {
@@ -43,8 +62,21 @@ impl Doors {
     }
 
     /// What becomes readable when somebody has connected.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.tcp.iter().map(AsFd::as_fd).chain(self.shm.iter().map(AsFd::as_fd))
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, EventFlags)> {
+        let edges = self.tcp.iter().map(AsFd::as_fd).chain(self.shm.iter().map(AsFd::as_fd));
+        let edges = edges.map(|descriptor| (descriptor, EventFlags::IN | EventFlags::ET));
+        edges.chain(self.fabric.iter().map(|listener| (listener.as_fd(), EventFlags::IN)))
+    }
+
+    /// Before a sleep; whether somebody may have connected already.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.fabric.iter_mut().fold(false, |any, listener| listener.arm().unwrap_or(false) | any)
+    }
+
+    /// The next one that has connected over libfabric, if there is one. That opens an endpoint, which takes its time.
+    pub(crate) fn accept_fabric(&mut self) -> Option<Box<dyn Carrier>> {
+        let carrier = self.fabric.iter_mut().find_map(|listener| listener.accept().ok().flatten())?;
+        Some(Box::new(carrier))
     }
 
     /// The next one that has connected, if there is one.
@@ -78,11 +110,29 @@ fn this_host() -> Option<&'static str> {
 pub(crate) fn ways(addresses: &[Address], wish: Option<AddressKind>) -> Vec<Address> {
     let leads = |address: &&Address| match address.kind {
         AddressKind::Shm => address.text.split_once('/').is_some_and(|(there, _)| this_host() == Some(there)),
+        AddressKind::Fabric => provider_of(&address.text).is_some_and(|provider| {
+            (wish == Some(AddressKind::Fabric) || has_own_network(provider)) && ofi::has(provider).is_ok()
+        }),
         AddressKind::Tcp => true,
     };
+    let shortest = |kind| match kind {
+        AddressKind::Shm => 0,
+        AddressKind::Fabric => 1,
+        AddressKind::Tcp => 2,
+    };
     let mut ways: Vec<Address> = addresses.iter().filter(leads).cloned().collect();
-    ways.sort_by_key(|address| (Some(address.kind) != wish, address.kind != AddressKind::Shm));
+    ways.sort_by_key(|address| (Some(address.kind) != wish, shortest(address.kind)));
     ways
+}
+
+fn provider_of(text: &str) -> Option<&str> {
+    Some(text.split_once('/')?.0)
+}
+
+/// Whether a provider has something better than the kernel's networks and shared memory, which there are carriers for.
+fn has_own_network(provider: &str) -> bool {
+    let core = provider.split(';').next().unwrap_or_default();
+    !["tcp", "udp", "sockets", "net", "shm", "sm2"].contains(&core)
 }
 
 /// As [`ways`], of which the first must be what is wished for.
@@ -93,8 +143,10 @@ pub(crate) fn wished(addresses: &[Address], wish: Option<AddressKind>) -> Result
     let ways = ways(addresses, wish);
     match wish {
         Some(wish) if ways.first().is_none_or(|first| first.kind != wish) => {
-            let what =
-                format!("the startpoint's owner is not to be reached over {wish} from here; it listens elsewhere");
+            let fabric = addresses.iter().filter(|address| address.kind == wish && wish == AddressKind::Fabric);
+            let missing = fabric.filter_map(|address| ofi::has(provider_of(&address.text)?).err()).next();
+            let why = missing.unwrap_or_else(|| "it listens elsewhere".into());
+            let what = format!("the startpoint's owner is not to be reached over {wish} from here: {why}");
             Err(Error::Lost(what))
         }
         _ => Ok(ways),
@@ -112,8 +164,18 @@ pub(crate) fn better(addresses: &[Address], wish: Option<AddressKind>, present: 
 pub(crate) struct Unreachable {
     /// The one's reason that says most.
     pub(crate) why: Error,
-    /// Whether all of them say that nobody listens there.
-    pub(crate) nobody: bool,
+    pub(crate) says: Says,
+}
+
+/// What a host says of an address; what says more counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Says {
+    /// Nothing can be known: libfabric does not tell a process that is gone from one that is busy.
+    Nothing,
+    /// Nobody listens there.
+    Nobody,
+    /// Somebody may.
+    Otherwise,
 }
 
 /// A carrier to one address.
@@ -126,14 +188,25 @@ fn reach(way: &Address, deadline: Instant) -> Result<Box<dyn Carrier>, Unreachab
             let folder = shm::Folder::of_user()?;
             Ok(Box::new(folder.connect(name, left)?) as _)
         }),
+        AddressKind::Fabric => {
+            let parsed = way.text.split_once('/').and_then(|(provider, text)| Some((provider, ofi::bytes(text)?)));
+            parsed.ok_or_else(senseless).and_then(|(provider, address)| {
+                let carrier = ofi::Ofi::connect(provider, &address, left)?;
+                Ok(Box::new(carrier) as _)
+            })
+        }
         AddressKind::Tcp => way.text.parse().map_err(|_| senseless()).and_then(|address| {
             let carrier = tcp::Tcp::connect(address, left)?;
             Ok(Box::new(carrier) as _)
         }),
     };
-    reached.map_err(|cause| Unreachable {
-        why: Error::Lost(cause.to_string()),
-        nobody: matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
+    reached.map_err(|cause| {
+        let says = match cause.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Says::Nobody,
+            _ if way.kind == AddressKind::Fabric => Says::Nothing,
+            _ => Says::Otherwise,
+        };
+        Unreachable { why: Error::Lost(cause.to_string()), says }
     })
 }
 
@@ -145,17 +218,15 @@ pub(crate) fn first<T>(
     mut then: impl FnMut(Box<dyn Carrier>, Instant) -> Result<T, Error>,
 ) -> Result<T, Unreachable> {
     let nowhere = Error::Lost("its owner listens nowhere that is to be reached from here".to_owned());
-    let mut failure = Unreachable { why: nowhere, nobody: true };
+    let mut failure = Unreachable { why: nowhere, says: Says::Nothing };
     for (at, way) in ways.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         let turn = if at + 1 == ways.len() { deadline } else { Instant::now() + left / 2 };
-        let answered = |why| Unreachable { why, nobody: false };
+        let answered = |why| Unreachable { why, says: Says::Otherwise };
         match reach(way, turn).and_then(|carrier| then(carrier, turn).map_err(answered)) {
             Ok(found) => return Ok(found),
-            // What somebody said who was there says more than that nobody was elsewhere.
-            Err(Unreachable { why, nobody: true }) if failure.nobody => failure.why = why,
-            Err(Unreachable { nobody: true, .. }) => {}
-            Err(other) => failure = other,
+            Err(other) if other.says >= failure.says => failure = other,
+            Err(_) => {}
         }
     }
     Err(failure)
@@ -188,5 +259,10 @@ pub(crate) mod tests {
         let elsewhere = [Address { kind: shm, text: "another-host/there".into() }, addresses[0].clone()];
         assert_eq!(kinds(&ways(&elsewhere, None)), [tcp]);
         assert!(wished(&elsewhere, Some(shm)).is_err_and(|cause| cause.to_string().contains("over shared memory")));
+        let unknown = [Address { kind: AddressKind::Fabric, text: "nobody;ofi_rxm/00".into() }, addresses[0].clone()];
+        assert_eq!(kinds(&ways(&unknown, Some(AddressKind::Fabric))), [tcp]);
+        let why = wished(&unknown, Some(AddressKind::Fabric)).expect_err("there is no such provider").to_string();
+        assert!(why.contains("has no provider nobody;ofi_rxm") || why.contains("no libfabric on this host"), "{why}");
+        assert!(!has_own_network("tcp;ofi_rxm") && !has_own_network("shm") && has_own_network("verbs;ofi_rxm"));
     }
 }

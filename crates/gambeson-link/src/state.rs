@@ -8,6 +8,7 @@ use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::startpoint::{AddressKind as Transport, StartpointBook};
 use slotmap::SlotMap;
 
+use crate::carrier::Carrier;
 use crate::desk::Desk;
 use crate::endpoint::{Origin, Table};
 use crate::error::Error;
@@ -190,7 +191,8 @@ impl State {
         for stranger in &mut self.strangers {
             any |= stranger.arm();
         }
-        any
+        // Who may not come in now does not keep us awake.
+        any | (self.patience.lasts() && self.doors.arm())
     }
 
     /// Says why somebody was refused, ever more seldom: nobody fills a log by knocking.
@@ -201,12 +203,24 @@ impl State {
         }
     }
 
+    /// The next stranger.
+    fn accept(&mut self) -> Option<Box<dyn Carrier>> {
+        if self.patience.lasts() {
+            let began = Instant::now();
+            if let Some(carrier) = self.doors.accept_fabric() {
+                self.patience.spent += began.elapsed();
+                return Some(carrier);
+            }
+        }
+        self.doors.accept()
+    }
+
     /// Lets strangers in, and those who took too long out.
     fn meet(&mut self, shared: &Shared) -> bool {
         let mut any = false;
         let mut newcomers = 0;
         while newcomers < STRANGERS_MAX
-            && let Some(carrier) = self.doors.accept()
+            && let Some(carrier) = self.accept()
         {
             newcomers += 1;
             if shared.watch(&*carrier, None).is_err() {

@@ -1,4 +1,4 @@
-//! What every carrier promises.
+//! What every carrier promises. Those over libfabric need it: `make unit` runs them where there is one.
 
 use std::io::{ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,16 +6,45 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use gambeson_link::carrier::{Carrier, shm, tcp};
+use gambeson_link::carrier::{Carrier, ofi, shm, tcp};
 use rustix::event::epoll::{self, EventData};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 type Pair = (Box<dyn Carrier>, Box<dyn Carrier>);
 
-/// Every kind of carrier, connected to itself.
+/// Every kind of carrier that there always is, connected to itself.
 fn pairs() -> Vec<Pair> {
     vec![tcp_pair(), shm_pair()]
+}
+
+/// Over libfabric. Its shared memory is for two processes (fabric_processes.rs): within one, it takes the memory of an
+/// endpoint that is closed away from those that send to it.
+fn fabric_pairs() -> Vec<Pair> {
+    vec![fabric_pair("tcp;ofi_rxm", Some("127.0.0.1"))]
+}
+
+fn fabric_pair(provider: &str, node: Option<&str>) -> Pair {
+    let mut listener = ofi::Listener::bind(provider, node).unwrap_or_else(|why| panic!("{why}"));
+    let address = listener.address().to_vec();
+    let connecting = std::thread::spawn({
+        let provider = provider.to_owned();
+        move || ofi::Ofi::connect(&provider, &address, Duration::from_secs(10)).unwrap_or_else(|why| panic!("{why}"))
+    });
+    let mut far = None;
+    while far.is_none() {
+        far = listener.accept().expect("accept");
+        if far.is_none() && !listener.arm().expect("arm") {
+            wait_for(&listener);
+        }
+    }
+    // Its answer goes out when somebody has it move on.
+    let mut far = far.expect("somebody connected");
+    while !connecting.is_finished() {
+        far.read(&mut []).expect("nothing to read to");
+        far.arm(false).expect("arm");
+    }
+    (Box::new(connecting.join().expect("it connects")), Box::new(far))
 }
 
 fn tcp_pair() -> Pair {
@@ -108,7 +137,17 @@ impl Sleeper {
 
 #[test]
 fn everything_arrives_in_order_and_then_the_end() {
-    for (near, far) in pairs() {
+    check_everything_arrives_in_order_and_then_the_end(pairs());
+}
+
+#[test]
+#[ignore = "needs libfabric"]
+fn over_libfabric_everything_arrives_in_order_and_then_the_end() {
+    check_everything_arrives_in_order_and_then_the_end(fabric_pairs());
+}
+
+fn check_everything_arrives_in_order_and_then_the_end(pairs: Vec<Pair>) {
+    for (near, far) in pairs {
         // More than any buffer between the two holds, so that both sides sleep.
         let bytes: Vec<u8> = (0..20_000_000u32).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect();
         let expected = bytes.clone();
@@ -120,7 +159,17 @@ fn everything_arrives_in_order_and_then_the_end() {
 
 #[test]
 fn requests_and_replies_wake_whoever_sleeps() {
-    for (near, far) in pairs() {
+    check_requests_and_replies_wake_whoever_sleeps(pairs());
+}
+
+#[test]
+#[ignore = "needs libfabric"]
+fn over_libfabric_requests_and_replies_wake_whoever_sleeps() {
+    check_requests_and_replies_wake_whoever_sleeps(fabric_pairs());
+}
+
+fn check_requests_and_replies_wake_whoever_sleeps(pairs: Vec<Pair>) {
+    for (near, far) in pairs {
         let answering = std::thread::spawn(move || {
             let mut far = Sleeper::new(far);
             for i in 0..2000u64 {
@@ -140,10 +189,25 @@ fn requests_and_replies_wake_whoever_sleeps() {
 
 #[test]
 fn nothing_there_is_not_the_end() {
-    for (mut near, mut far) in pairs() {
+    check_nothing_there_is_not_the_end(pairs());
+}
+
+#[test]
+#[ignore = "needs libfabric"]
+fn over_libfabric_nothing_there_is_not_the_end() {
+    check_nothing_there_is_not_the_end(fabric_pairs());
+}
+
+fn check_nothing_there_is_not_the_end(pairs: Vec<Pair>) {
+    for (mut near, mut far) in pairs {
         let mut into = [0; 16];
         assert_eq!(near.read(&mut into).expect("nothing yet"), 0);
-        assert!(!near.arm(false).expect("arm"), "there is nothing to stay awake for");
+        // A provider of libfabric may have doings of its own for a while.
+        let began = std::time::Instant::now();
+        while near.arm(false).expect("arm") {
+            assert!(began.elapsed() < Duration::from_secs(10), "there is nothing to stay awake for");
+            assert_eq!(far.read(&mut into).expect("nothing yet"), 0);
+        }
         assert!(near.arm(true).expect("arm"), "there is room");
         assert_eq!(far.write(&[IoSlice::new(b"some"), IoSlice::new(b"thing")]).expect("write"), 9);
         let mut near = Sleeper::new(near);
@@ -161,4 +225,25 @@ fn nobody_listening_is_said() {
     drop(listener);
     let error = tcp::Tcp::connect(address, Duration::from_secs(10)).expect_err("nobody listens");
     assert_eq!(error.to_string(), format!("cannot connect to {address} over TCP: nobody listens there"));
+}
+
+#[test]
+#[ignore = "needs libfabric"]
+fn over_libfabric_nobody_listening_is_said() {
+    let listener = ofi::Listener::bind("tcp;ofi_rxm", Some("127.0.0.1")).unwrap_or_else(|why| panic!("{why}"));
+    let address = listener.address().to_vec();
+    drop(listener);
+    let said = |provider: &str| {
+        let error = ofi::Ofi::connect(provider, &address, Duration::from_secs(2)).err().expect("nobody listens");
+        error.to_string()
+    };
+    let nobody = said("tcp;ofi_rxm");
+    assert!(
+        nobody.starts_with("cannot connect to 0200") && nobody.contains("over libfabric's tcp;ofi_rxm"),
+        "{nobody}"
+    );
+    assert!(said("no-such").contains("has no provider no-such"));
+    assert!(said("gambeson").contains("links seal what they send"));
+    let error = ofi::Listener::bind("tcp;ofi_rxm", Some("203.0.113.7")).err().expect("no interface of this host");
+    assert!(error.to_string().starts_with("cannot listen over libfabric's tcp;ofi_rxm"), "{error}");
 }

@@ -22,6 +22,7 @@ use std::os::fd::BorrowedFd;
 use gambeson_proto::startpoint::AddressKind as Transport;
 use rustix::event::epoll::EventFlags;
 
+pub mod ofi;
 pub mod shm;
 pub mod tcp;
 
@@ -65,6 +66,13 @@ pub enum Kind {
         /// The other process, as the kernel tells it.
         process: i32,
     },
+    /// Messages of one of libfabric's providers.
+    Fabric {
+        /// Its name.
+        provider: String,
+        /// Where the other end said that it is, in hexadecimal.
+        peer: String,
+    },
 }
 
 impl Kind {
@@ -74,6 +82,7 @@ impl Kind {
         match self {
             Kind::Tcp { .. } => Transport::Tcp,
             Kind::Shm { .. } => Transport::Shm,
+            Kind::Fabric { .. } => Transport::Fabric,
         }
     }
 
@@ -87,6 +96,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Tcp { peer } => write!(f, "tcp {peer}"),
+            Kind::Fabric { provider, peer } => write!(f, "libfabric's {provider} {peer}"),
             Kind::Shm { name, process } => write!(f, "shm {name} (process {process})"),
         }
     }

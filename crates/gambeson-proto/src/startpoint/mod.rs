@@ -77,7 +77,7 @@ pub struct Startpoint {
 pub struct Address {
     /// How to get there.
     pub kind: AddressKind,
-    /// `10.1.2.3:4000`, or `host-id/name`.
+    /// `10.1.2.3:4000`, `host-id/name`, or `provider/hexadecimal`.
     pub text: String,
 }
 
@@ -89,6 +89,8 @@ pub enum AddressKind {
     Tcp = 1,
     /// Shared memory on one host.
     Shm = 2,
+    /// An endpoint of one of libfabric's providers.
+    Fabric = 3,
 }
 
 impl fmt::Display for AddressKind {
@@ -96,6 +98,7 @@ impl fmt::Display for AddressKind {
         f.write_str(match self {
             AddressKind::Tcp => "TCP",
             AddressKind::Shm => "shared memory",
+            AddressKind::Fabric => "libfabric",
         })
     }
 }
@@ -266,6 +269,7 @@ impl Startpoint {
             let kind = match reader.byte()? {
                 1 => AddressKind::Tcp,
                 2 => AddressKind::Shm,
+                3 => AddressKind::Fabric,
                 _ => return Err(StartpointError::Malformed),
             };
             addresses.push(Address { kind, text: reader.text(ADDRESS_MAX)?.to_owned() });
