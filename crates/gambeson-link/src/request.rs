@@ -22,6 +22,8 @@ pub(crate) struct Waiting {
     expected: Option<[u8; 16]>,
     /// Whether records may go before: sealed ones prove by themselves who can read them.
     ahead: bool,
+    /// Answers that are here and not taken.
+    ready: usize,
     /// Why nothing will come any more, and whether that is the endpoint's will.
     over: Option<(String, bool)>,
 }
@@ -59,7 +61,7 @@ pub(crate) enum Answer {
 impl Waiting {
     /// For a link whose endpoint must answer so.
     pub(crate) fn new(expected: [u8; 16], ahead: bool) -> Self {
-        Waiting { places: Vec::new(), free: Vec::new(), expected: Some(expected), ahead, over: None }
+        Waiting { places: Vec::new(), free: Vec::new(), expected: Some(expected), ahead, ready: 0, over: None }
     }
 
     /// Whether the link's records may go.
@@ -75,6 +77,11 @@ impl Waiting {
     /// Whether somebody waits.
     pub(crate) fn is_any(&self) -> bool {
         self.places.len() > self.free.len()
+    }
+
+    /// Whether answers are here that nobody has taken.
+    pub(crate) fn has_answers(&self) -> bool {
+        self.ready > 0
     }
 
     /// A number for a new request.
@@ -103,6 +110,7 @@ impl Waiting {
         }
         place.unread += cost;
         place.last |= envelope.flags & answer::LAST != 0;
+        let before = place.answers.len();
         if envelope.flags & answer::REFUSED != 0 {
             place.answers.push_back(Err(String::from_utf8_lossy(bytes).into_owned()));
         } else if envelope.flags & answer::END == 0 {
@@ -110,9 +118,11 @@ impl Waiting {
             memory.extend_from_slice(bytes);
             place.answers.push_back(Ok(memory));
         }
+        let more = place.answers.len() - before;
         if let Some(waker) = place.waker.take() {
             waker.wake();
         }
+        self.ready += more;
         true
     }
 
@@ -131,9 +141,13 @@ impl Waiting {
                 let cost = cost(bytes.len(), 0).min(place.unread);
                 place.unread -= cost;
                 place.read += cost;
+                self.ready -= 1;
                 Answer::Some(bytes)
             }
-            Some(Err(why)) => Answer::Refused(Error::Handler(why)),
+            Some(Err(why)) => {
+                self.ready -= 1;
+                Answer::Refused(Error::Handler(why))
+            }
             None if place.last => Answer::End,
             None => match over {
                 Some((why, true)) => Answer::Refused(Error::Startpoint(why)),
@@ -152,9 +166,11 @@ impl Waiting {
     pub(crate) fn end(&mut self, number: u64) -> bool {
         let Some(place) = self.place(number) else { return false };
         let open = !place.last;
+        let left = place.answers.len();
         place.answers.clear();
         (place.taken, place.waker) = (false, None);
         place.turn = place.turn.wrapping_add(1);
+        self.ready -= left;
         self.free.push(number as u32);
         open
     }

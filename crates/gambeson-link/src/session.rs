@@ -27,6 +27,8 @@ pub(crate) use change::Search;
 
 /// The longest record.
 const LONGEST: usize = record::capacity(RECORD_MAX);
+/// Bytes that are written together, and not as soon as they are there, if more is likely to come.
+const HELD_MAX: u64 = 16 << 10;
 /// How many bytes come before the peer is told that they have.
 const ACKNOWLEDGE: u64 = 256 << 10;
 /// Reads of one turn.
@@ -120,6 +122,8 @@ pub(crate) struct Session {
     carrier: Option<Box<dyn Carrier>>,
     /// Whether the carrier may have something, as far as the kernel has said.
     stirred: bool,
+    /// Whether what was sealed last was kept back, to be written with what follows.
+    held: bool,
     /// Why there is no carrier, and since when.
     lost: Option<(String, Instant)>,
     change: Change,
@@ -178,6 +182,7 @@ impl Session {
             theirs: Vec::new(),
             parked: BTreeMap::new(),
             stirred: true,
+            held: false,
             acknowledged: 0,
             heard: (Instant::now(), 0, false),
             over: None,
@@ -278,6 +283,15 @@ impl Session {
         self.control.send(&mut self.out, cache, envelope, bytes);
     }
 
+    /// Gives the carrier what waits; if somebody will do that `soon`, only where that costs no system call, or when there
+    /// is enough to be worth one.
+    pub(crate) fn flush_by(&mut self, soon: bool) {
+        self.held = soon && self.is_told_by_kernel() && self.out.unwritten() < HELD_MAX;
+        if !self.held {
+            self.flush();
+        }
+    }
+
     /// Its carrier may have something.
     pub(crate) fn stir(&mut self) {
         self.stirred = true;
@@ -285,8 +299,11 @@ impl Session {
 
     /// Whether there may be something to do for it. Of TCP the kernel tells.
     pub(crate) fn is_stirred(&self) -> bool {
-        let is_told = |carrier: &dyn Carrier| matches!(carrier.kind(), carrier::Kind::Tcp { .. });
-        self.stirred || !self.parked.is_empty() || !self.carrier.as_deref().is_some_and(is_told)
+        self.stirred || self.held || !self.parked.is_empty() || !self.is_told_by_kernel()
+    }
+
+    fn is_told_by_kernel(&self) -> bool {
+        self.carrier.as_ref().is_some_and(|carrier| matches!(carrier.kind(), carrier::Kind::Tcp { .. }))
     }
 
     /// Gives the carrier what waits. Whether some is left.
@@ -305,6 +322,9 @@ impl Session {
 
     /// Reads what has come and does what it says. Whether anything did.
     pub(crate) fn progress(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> bool {
+        if std::mem::take(&mut self.held) {
+            self.flush();
+        }
         let mut any = !self.parked.is_empty() && self.resume_parked(cache, desk);
         // Not for ever: there are other sessions, too.
         for _ in 0..TURN {

@@ -217,7 +217,8 @@ impl Shared {
             if state.closing {
                 return;
             }
-            if !state.progress(self) && !state.settle(self) {
+            state.awake = state.progress(self) || state.settle(self);
+            if !state.awake {
                 drop(state);
                 self.sleep(self.nap());
             }

@@ -180,7 +180,8 @@ impl Startpoint {
 
     /// Sends a message that asks for something; its number, if an answer is wanted.
     pub(crate) fn ask(&self, state: &mut State, envelope: Envelope, payload: &[u8]) -> Result<u64, Error> {
-        let State { sessions, cache, .. } = state;
+        let State { sessions, cache, awake, .. } = state;
+        let awake = *awake;
         let session = sessions.get_mut(self.session).ok_or_else(|| gone("it has ended"))?;
         if let Some(why) = session.over() {
             return Err(gone(why));
@@ -193,7 +194,12 @@ impl Startpoint {
             }
             return Err(Error::Transform(why));
         }
-        session.flush();
+        // Who has answers to take, or is awake anyway, comes back at once, and what is written together costs one call.
+        let soon = match self.shared.progress {
+            Progress::Manual => waiting(link).has_answers(),
+            Progress::Auto => awake,
+        };
+        session.flush_by(soon);
         Ok(number)
     }
 

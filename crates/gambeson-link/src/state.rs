@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub(crate) cache: KeyCache,
     turns: u32,
     pub(crate) closing: bool,
+    /// Whether the domain's own thread will look at the sessions again before it sleeps.
+    pub(crate) awake: bool,
     /// Who waits for something to move.
     pub(crate) sleepers: u32,
 }
@@ -92,6 +94,7 @@ impl State {
             cache: KeyCache::new(CACHED_LINKS),
             turns: 0,
             closing: false,
+            awake: false,
             sleepers: 0,
         }
     }
@@ -257,13 +260,13 @@ impl State {
     }
 
     pub(crate) fn answer(&mut self, to: &Origin, bytes: &[u8], flags: u8) {
-        let State { sessions, cache, .. } = self;
+        let State { sessions, cache, awake, .. } = self;
         let Some(session) = sessions.get_mut(to.session) else { return };
         if let Some((link, out)) = session.link(to.link) {
             if link.answers().admit(to.request, bytes, flags) {
                 crate::request::answer(link, out, cache, to.request, flags, bytes);
             }
-            session.flush();
+            session.flush_by(*awake);
         }
     }
 

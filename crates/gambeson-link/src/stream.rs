@@ -164,6 +164,11 @@ impl Outgoing {
         true
     }
 
+    /// Bytes that no carrier took yet.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.end - self.written()
+    }
+
     /// Bytes of the session that a carrier took.
     pub(crate) fn written(&self) -> u64 {
         self.chunks.get(self.next.0).map_or(self.end, |chunk| chunk.start + self.next.1 as u64)
