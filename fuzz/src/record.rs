@@ -2,7 +2,7 @@
 
 use gambeson_proto::aead::Context;
 use gambeson_proto::record::{
-    Destination, Envelope, HEADER_LEN, Header, INTRODUCTION_LEN, Kind, Plan, answer, message, request,
+    Destination, Envelope, HEADER_LEN, Header, INTRODUCTION_LEN, Kind, Plan, answer, end, message, request,
 };
 use gambeson_proto::session::Stamp;
 use gambeson_proto::suite::{Protection, Suite};
@@ -26,13 +26,14 @@ pub(crate) const KINDS: [Kind; 9] = [
 ];
 
 /// What links say to each other, with the flags that they know.
-const OF_LINKS: [(Kind, u8); 6] = [
+const OF_LINKS: [(Kind, u8); 7] = [
     (Kind::Request, request::ALL),
     (Kind::Answer, answer::ALL),
     (Kind::Cancel, 0),
     (Kind::Control, 0),
     (Kind::Put, request::ANSWER),
     (Kind::Get, request::ANSWER),
+    (Kind::End, end::ALL),
 ];
 
 /// Takes a payload in one piece or, without `room`, by copying.

@@ -193,6 +193,7 @@ fn records(seed: &mut dyn FnMut(String, Vec<u8>)) {
             let put = [mode, 13, 1, 7, 100, 9, 3, 1, 20, 30, 0, 45, 0, 2, 0xab, low, high];
             seed(format!("put-{name}-{len}"), put.to_vec());
         }
+        seed(format!("end-{name}"), vec![mode, 15, 8, 7, 100, 9, 3, 1, 20, 30, 0, 45, 0, 2, 0xab, 0, 0]);
     }
 }
 

@@ -15,6 +15,8 @@ pub enum Error {
     Protocol(String),
     /// A startpoint does not allow it.
     Startpoint(String),
+    /// It is not the message that it was to be.
+    Message(String),
     /// A transform module is missing, or does not take a message.
     Transform(String),
     /// The handler at the endpoint says no.
@@ -54,6 +56,7 @@ impl Error {
             Error::Handler(_) => 5,
             Error::TimedOut(_) => 6,
             Error::Transform(_) => 8,
+            Error::Message(_) => 9,
             Error::Lost(_) | Error::System { .. } => 7,
         };
         (kind, self.to_string())
@@ -70,6 +73,7 @@ impl Error {
             5 => Error::Handler(sentence),
             6 => Error::TimedOut(sentence),
             8 => Error::Transform(sentence),
+            9 => Error::Message(sentence),
             _ => Error::Lost(sentence),
         }
     }
@@ -94,6 +98,7 @@ impl fmt::Display for Error {
             | Error::Refused(what)
             | Error::Protocol(what)
             | Error::Startpoint(what)
+            | Error::Message(what)
             | Error::Transform(what)
             | Error::Handler(what)
             | Error::TimedOut(what)

@@ -2,16 +2,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{PairRoots, Root};
-use gambeson_proto::record::{Envelope, Header, Kind, Payload, Plan, answer, credit};
+use gambeson_proto::record::{Envelope, Header, Kind, Origin, Payload, Plan, answer, credit, end, request};
 use gambeson_proto::session::{EpochLimits, ReceiveSession, SendSession};
 use gambeson_proto::suite::{Protection, Suite};
 
 use crate::answers::Answers;
 use crate::endpoint::Binding;
 use crate::request::Waiting;
+use crate::source::Source;
 use crate::stream::Outgoing;
 use crate::transform::{self, Stack};
 
@@ -37,6 +39,8 @@ pub(crate) struct Link {
     /// Messages, or what is left of them, that found no credit.
     queue: VecDeque<Queued>,
     assembling: Option<Box<Assembling>>,
+    /// Who packs a message here, which goes before all that waits.
+    packer: Option<ThreadId>,
     /// What an endpoint's end owes, if there is anything.
     answers: Option<Box<Answers>>,
     pub(crate) role: Role,
@@ -116,6 +120,7 @@ impl Link {
             owed: 0,
             queue: VecDeque::new(),
             assembling: None,
+            packer: None,
             answers: None,
             role,
             stack: None,
@@ -152,11 +157,22 @@ impl Link {
         &mut self,
         out: &mut Outgoing,
         cache: &mut KeyCache,
-        mut envelope: Envelope,
+        envelope: Envelope,
         bytes: &[u8],
     ) -> Result<(), String> {
+        self.transmit_from(out, cache, envelope, bytes)
+    }
+
+    /// [`Link::transmit`] from wherever the bytes are.
+    pub(crate) fn transmit_from<S: Source + ?Sized>(
+        &mut self,
+        out: &mut Outgoing,
+        cache: &mut KeyCache,
+        mut envelope: Envelope,
+        bytes: &S,
+    ) -> Result<(), String> {
         let Some(stack) = self.stack().filter(|_| is_transformed(&envelope)) else {
-            self.send(out, cache, envelope, bytes);
+            self.send_from(out, cache, envelope, bytes);
             return Ok(());
         };
         let message = stack.apply(bytes)?;
@@ -205,18 +221,36 @@ impl Link {
 
     /// Sends a message, now or when there is credit; what has to wait is copied.
     pub(crate) fn send(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
-        let gone = if self.queue.is_empty() { self.emit(out, cache, envelope, bytes, None) } else { None };
+        self.send_from(out, cache, envelope, bytes);
+    }
+
+    fn send_from<S: Source + ?Sized>(
+        &mut self,
+        out: &mut Outgoing,
+        cache: &mut KeyCache,
+        envelope: Envelope,
+        bytes: &S,
+    ) {
+        let gone = if self.queue.is_empty() && self.packer.is_none() {
+            self.emit(out, cache, envelope, bytes, None)
+        } else {
+            None
+        };
         if gone != Some(bytes.len()) {
             let begun = gone.unwrap_or(0);
             let gone = gone.map(|_| 0);
-            self.queue.push_back(Queued { envelope, bytes: bytes[begun..].to_vec(), gone });
+            let mut rest = Vec::with_capacity(bytes.len() - begun);
+            bytes.append(begun, &mut rest);
+            self.queue.push_back(Queued { envelope, bytes: rest, gone });
         }
     }
 
     /// Goes on with messages that waited.
     pub(crate) fn pump(&mut self, out: &mut Outgoing, cache: &mut KeyCache) {
-        while let Some(mut queued) = self.queue.pop_front() {
-            queued.gone = self.emit(out, cache, queued.envelope, &queued.bytes, queued.gone);
+        while self.packer.is_none()
+            && let Some(mut queued) = self.queue.pop_front()
+        {
+            queued.gone = self.emit(out, cache, queued.envelope, &queued.bytes[..], queued.gone);
             if queued.gone != Some(queued.bytes.len()) {
                 self.queue.push_front(queued);
                 return;
@@ -225,13 +259,45 @@ impl Link {
         self.give_back(out, cache);
     }
 
+    /// Takes the link for a message that is packed, if it is free.
+    pub(crate) fn begin_pack(&mut self, packer: ThreadId) -> bool {
+        let free = self.packer.is_none() && self.queue.is_empty();
+        if free {
+            self.packer = Some(packer);
+        }
+        free
+    }
+
+    /// Whether this thread packs here: it would wait for itself.
+    pub(crate) fn is_packed_here(&self) -> bool {
+        self.packer.is_some_and(|packer| packer == std::thread::current().id())
+    }
+
+    /// Ends a message that was packed, or gives it up; its number. It costs no credit: who gives up cannot wait for some.
+    pub(crate) fn end_pack(&mut self, out: &mut Outgoing, cache: &mut KeyCache, flags: Option<u8>) -> u64 {
+        let number = match &mut self.role {
+            Role::Start(waiting) if flags.is_some_and(|flags| flags != 0) => waiting.begin(),
+            _ => 0,
+        };
+        let flags = flags.unwrap_or(end::ABANDONED);
+        self.seal(out, cache, Envelope { flags, data: number, ..Envelope::new(Kind::End) }, &[]);
+        self.leave_pack(out, cache);
+        number
+    }
+
+    /// What waited goes on.
+    pub(crate) fn leave_pack(&mut self, out: &mut Outgoing, cache: &mut KeyCache) {
+        self.packer = None;
+        self.pump(out, cache);
+    }
+
     /// Emits records of a message from where it is; how far it came.
-    fn emit(
+    pub(crate) fn emit<S: Source + ?Sized>(
         &mut self,
         out: &mut Outgoing,
         cache: &mut KeyCache,
         first: Envelope,
-        bytes: &[u8],
+        bytes: &S,
         mut gone: Option<usize>,
     ) -> Option<usize> {
         let stacked = self.stack().is_some();
@@ -247,18 +313,29 @@ impl Link {
                 }
                 self.credit -= cost;
             }
-            self.seal(out, cache, envelope, &bytes[from..from + len]);
+            self.seal_from(out, cache, envelope, bytes.part(from, len), len);
             gone = Some(from + len);
         }
         gone
     }
 
     fn seal(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
-        let stamp = self.send.take(1, bytes.len() + gambeson_proto::record::ENVELOPE_LEN);
+        self.seal_from(out, cache, envelope, bytes, bytes.len());
+    }
+
+    fn seal_from(
+        &mut self,
+        out: &mut Outgoing,
+        cache: &mut KeyCache,
+        envelope: Envelope,
+        bytes: impl Origin,
+        len: usize,
+    ) {
+        let stamp = self.send.take(1, len + gambeson_proto::record::ENVELOPE_LEN);
         // 2^63 records, or 2^32 epochs of 2^32 records: no program lives that long.
         let stamp = stamp.expect("a link has sequences for longer than a computer runs");
         let connection = u64::from(out.turn()) << 32 | self.number;
-        let plan = Plan { stamp, connection, introduction: None, envelope, payload: bytes.len() };
+        let plan = Plan { stamp, connection, introduction: None, envelope, payload: len };
         let record = out.record(plan.len());
         plan.seal(self.send.context(cache, stamp.epoch), self.protection, bytes, record);
     }
@@ -357,12 +434,27 @@ impl Link {
             let freed = assembling.held + cost - held;
             assembling.held = held;
             self.owed += freed;
-            let whole = assembling.bytes.len() == assembling.size;
+            let whole = assembling.bytes.len() == assembling.size && !assembling.is_open();
             (self.assembling.take_if(|_| whole).map(|done| (done.envelope, Bytes::Own(done.bytes))), held)
-        } else if begins && envelope.size > len as u64 {
+        } else if envelope.kind == Kind::End {
+            let abandoned = envelope.flags & end::ABANDONED != 0;
+            let ends = |message: &mut Box<Assembling>| {
+                len == 0 && message.is_open() && (abandoned || message.bytes.len() == message.size)
+            };
+            let ended = self.assembling.take_if(ends);
+            let ended = ended.ok_or(Unacceptable("the end of a message before all of it has come"))?;
+            let Assembling { envelope: first, bytes, held, .. } = *ended;
+            if abandoned {
+                self.owed += held;
+                (None, 0)
+            } else {
+                let Envelope { flags, data, .. } = envelope;
+                (Some((Envelope { flags, data, ..first }, Bytes::Own(bytes))), held)
+            }
+        } else if begins && (envelope.size > len as u64 || is_open(&envelope)) {
             let size = usize::try_from(envelope.size).unwrap_or(usize::MAX);
             let longest = if stacked { transform::longest(message_max) } else { message_max };
-            if self.assembling.is_some() || len == 0 || size > longest {
+            if self.assembling.is_some() || len == 0 || size < len || size > longest {
                 return Err(Unacceptable("a message longer than what is agreed on, or within another"));
             }
             // Memory grows with what has come, not with what a header promises.
@@ -418,7 +510,16 @@ fn growth(stacked: bool, envelope: &Envelope) -> usize {
     }
 }
 
+/// Whether more follows, and an end.
+fn is_open(envelope: &Envelope) -> bool {
+    envelope.kind == Kind::Request && envelope.flags & request::OPEN != 0
+}
+
 impl Assembling {
+    fn is_open(&self) -> bool {
+        is_open(&self.envelope)
+    }
+
     fn append(&mut self, payload: Payload<'_>) -> Option<()> {
         let at = self.bytes.len();
         if self.bytes.capacity() < at + payload.len() {

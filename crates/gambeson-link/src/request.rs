@@ -74,6 +74,11 @@ impl Waiting {
         self.expected.take().is_some_and(|expected| bool::from(expected.ct_eq(answer)))
     }
 
+    /// Why nothing that is sent comes anywhere.
+    pub(crate) fn refused(&self) -> Option<Error> {
+        self.over.clone().map(|(why, denied)| if denied { Error::Startpoint(why) } else { Error::Lost(why) })
+    }
+
     /// Whether somebody waits.
     pub(crate) fn is_any(&self) -> bool {
         self.places.len() > self.free.len()

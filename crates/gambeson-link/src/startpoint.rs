@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::record::{Envelope, Kind, request};
 use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Startpoint as Capability};
 use gambeson_proto::suite::Protection;
@@ -18,7 +19,9 @@ use crate::error::Error;
 use crate::link::{Link, Role};
 use crate::request::{Answer, Waiting};
 use crate::shared::Shared;
+use crate::source::Source;
 use crate::state::{SessionKey, State};
+use crate::stream::Outgoing;
 use crate::transform::{End, Stack};
 
 /// One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
@@ -160,7 +163,7 @@ impl Startpoint {
     pub fn stream(&self, handler: u32, payload: &[u8]) -> Result<Answers<&Self>, Error> {
         let mut state = self.shared.lock()?;
         let number = self.issue(&mut state, handler, payload, request::STREAM)?;
-        Ok(Answers { startpoint: self, number })
+        Ok(Answers::new(self, number))
     }
 
     /// [`Startpoint::stream`], for who keeps the answers longer than he borrows the startpoint.
@@ -170,16 +173,26 @@ impl Startpoint {
     pub fn stream_owned(self: &Arc<Self>, handler: u32, payload: &[u8]) -> Result<Answers<Arc<Self>>, Error> {
         let mut state = self.shared.lock()?;
         let number = self.issue(&mut state, handler, payload, request::STREAM)?;
-        Ok(Answers { startpoint: self.clone(), number })
+        Ok(Answers::new(self.clone(), number))
     }
 
-    fn issue(&self, state: &mut State, handler: u32, payload: &[u8], flags: u8) -> Result<u64, Error> {
+    pub(crate) fn issue<P: Source + ?Sized>(
+        &self,
+        state: &mut State,
+        handler: u32,
+        payload: &P,
+        flags: u8,
+    ) -> Result<u64, Error> {
         let (tag, size) = (handler.into(), payload.len() as u64);
-        self.ask(state, Envelope { flags, tag, size, ..Envelope::new(Kind::Request) }, payload)
+        self.ask_from(state, Envelope { flags, tag, size, ..Envelope::new(Kind::Request) }, payload)
     }
 
     /// Sends a message that asks for something; its number, if an answer is wanted.
     pub(crate) fn ask(&self, state: &mut State, envelope: Envelope, payload: &[u8]) -> Result<u64, Error> {
+        self.ask_from(state, envelope, payload)
+    }
+
+    fn ask_from<P: Source + ?Sized>(&self, state: &mut State, envelope: Envelope, payload: &P) -> Result<u64, Error> {
         let State { sessions, cache, awake, .. } = state;
         let awake = *awake;
         let session = sessions.get_mut(self.session).ok_or_else(|| gone("it has ended"))?;
@@ -187,8 +200,11 @@ impl Startpoint {
             return Err(gone(why));
         }
         let (link, out) = session.link(self.number).ok_or_else(|| gone("it was released"))?;
+        if link.is_packed_here() {
+            return Err(Self::waits_for_itself());
+        }
         let number = if envelope.flags == 0 { 0 } else { waiting(link).begin() };
-        if let Err(why) = link.transmit(out, cache, Envelope { data: number, ..envelope }, payload) {
+        if let Err(why) = link.transmit_from(out, cache, Envelope { data: number, ..envelope }, payload) {
             if envelope.flags != 0 {
                 waiting(link).end(number);
             }
@@ -203,17 +219,40 @@ impl Startpoint {
         Ok(number)
     }
 
+    /// The link, unless it is over.
+    pub(crate) fn link<T>(
+        &self,
+        state: &mut State,
+        then: impl FnOnce(&mut Link, &mut Outgoing, &mut KeyCache) -> T,
+    ) -> Result<T, Error> {
+        let State { sessions, cache, .. } = state;
+        let session = sessions.get_mut(self.session).ok_or_else(|| gone("it has ended"))?;
+        if let Some(why) = session.over() {
+            return Err(gone(why));
+        }
+        let (link, out) = session.link(self.number).ok_or_else(|| gone("it was released"))?;
+        if let Some(refused) = waiting(link).refused() {
+            return Err(refused);
+        }
+        Ok(then(link, out, cache))
+    }
+
+    pub(crate) fn waits_for_itself() -> Error {
+        Error::Message("this thread packs a request for the same link: send or drop that first".into())
+    }
+
+    /// Gives the carrier what was sealed.
+    pub(crate) fn push(&self, state: &mut State) {
+        if let Some(session) = state.sessions.get_mut(self.session) {
+            session.flush();
+        }
+    }
+
     /// Waits until what was sent is in the session's stream: how a fast sender is held to the pace of the handlers.
     pub(crate) fn drain(&self, deadline: Option<Instant>) -> Result<bool, Error> {
         let drained = |state: &mut State| {
-            let Some(session) = state.sessions.get_mut(self.session) else { return Some(Err(gone("it has ended"))) };
-            if let Some(why) = session.over() {
-                return Some(Err(gone(why)));
-            }
-            match session.link(self.number) {
-                Some((link, _)) if !link.is_drained() => None,
-                _ => Some(Ok(true)),
-            }
+            let drained = self.link(state, |link, _, _| link.is_drained().then_some(true));
+            drained.transpose()
         };
         self.shared.wait_until(deadline, drained)?.unwrap_or(Ok(false))
     }
@@ -404,6 +443,10 @@ pub struct Answers<S: Deref<Target = Startpoint>> {
 }
 
 impl<S: Deref<Target = Startpoint>> Answers<S> {
+    pub(crate) fn new(startpoint: S, number: u64) -> Self {
+        Answers { startpoint, number }
+    }
+
     /// The next answer, waited for at most so long; `None` at the stream's end.
     ///
     /// # Errors

@@ -82,6 +82,8 @@ pub enum Kind {
     Put = 20,
     /// Asks for size bytes of a memory region: id = region, tag = offset, data = the request's number. No payload.
     Get = 21,
+    /// Ends a request that was left open ([`request::OPEN`]), or gives it up; data = the request's number. No payload.
+    End = 22,
 }
 
 /// Flags of a [`Kind::Message`].
@@ -106,8 +108,18 @@ pub mod request {
     pub const ANSWER: u8 = 1;
     /// A stream of answers is wanted.
     pub const STREAM: u8 = 2;
+    /// More follows, and an [`super::Kind::End`] that says how the request is answered.
+    pub const OPEN: u8 = 4;
     /// Every flag that there is.
-    pub const ALL: u8 = 3;
+    pub const ALL: u8 = 7;
+}
+
+/// Flags of a [`Kind::End`]: those of the request, or the one here.
+pub mod end {
+    /// The request was given up, and is not to be handled.
+    pub const ABANDONED: u8 = 8;
+    /// Every flag that there is.
+    pub const ALL: u8 = super::request::ANSWER | super::request::STREAM | ABANDONED;
 }
 
 /// Tags of a link's [`Kind::Credit`].
@@ -179,6 +191,7 @@ impl Envelope {
             19 => Kind::Control,
             20 => Kind::Put,
             21 => Kind::Get,
+            22 => Kind::End,
             _ => return None,
         };
         let flags = from[1];
@@ -187,6 +200,7 @@ impl Envelope {
             Kind::Request => request::ALL,
             Kind::Answer => answer::ALL,
             Kind::Put | Kind::Get => request::ANSWER,
+            Kind::End => end::ALL,
             _ => 0,
         };
         if flags & !known != 0 || from[2..8] != [0; 6] {

@@ -28,6 +28,7 @@ use crate::request::Answer;
 use crate::transform::tests::Rolling;
 use crate::transform::{Modules, Selected};
 
+mod packs;
 mod transforms;
 
 /// One direction of a connection.

@@ -22,6 +22,7 @@ pub use gambeson_proto::key_schedule::End;
 
 use crate::desk::without_domain;
 use crate::error::Error;
+use crate::source::Source;
 
 /// A module that transforms the messages of links: compression, an own encoding, a cipher or a checksum beside those that
 /// are there.
@@ -141,11 +142,11 @@ impl Stack {
     }
 
     /// Transforms what goes out.
-    pub(crate) fn apply(&mut self, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    pub(crate) fn apply<S: Source + ?Sized>(&mut self, bytes: &S) -> Result<Vec<u8>, String> {
         self.check(OUT)?;
         let mut message = std::mem::take(&mut self.scratch);
         message.clear();
-        message.extend_from_slice(bytes);
+        bytes.append(0, &mut message);
         for at in 0..self.layers.len() {
             let Layer { module, mapping } = &mut self.layers[at];
             let applied = guarded(&**module, || mapping.apply(&mut message));

@@ -105,7 +105,7 @@ fn messages_come_back_in_both_directions_whatever_the_stack() {
                 random.fill_bytes(&mut message);
             }
             let from = random.random_range(0..2);
-            let sent = ends[from].apply(&message).expect("it goes");
+            let sent = ends[from].apply(&message[..]).expect("it goes");
             let came = ends[1 - from].restore(sent.clone(), message.len() as u64, 3000).expect("it comes");
             assert_eq!(came, message, "{names:?}, round {round}");
             ends[from].recycle(sent);
@@ -116,21 +116,21 @@ fn messages_come_back_in_both_directions_whatever_the_stack() {
 #[test]
 fn zstd_shrinks_what_repeats_itself_and_adds_a_byte_to_what_does_not() {
     let [mut here, mut there] = ends(Vec::new(), &["zstd"]);
-    let flat = here.apply(&[7; 100_000]).expect("it goes");
+    let flat = here.apply(&[7; 100_000][..]).expect("it goes");
     assert!(flat.len() < 100, "{}", flat.len());
     let mut noise = vec![0; 100_000];
     Xoshiro256PlusPlus::seed_from_u64(1).fill_bytes(&mut noise);
-    let noisy = here.apply(&noise).expect("it goes");
+    let noisy = here.apply(&noise[..]).expect("it goes");
     assert_eq!((noisy.len(), noisy.last()), (noise.len() + 1, Some(&0)));
     assert_eq!(there.restore(noisy, 100_000, 100_000).as_deref(), Ok(&noise[..]));
     // The same again is as long again: nothing is remembered.
-    assert_eq!(here.apply(&[7; 100_000]).expect("it goes"), flat);
+    assert_eq!(here.apply(&[7; 100_000][..]).expect("it goes"), flat);
 }
 
 #[test]
 fn a_bomb_is_stopped_at_the_size_that_was_said_and_what_is_no_frame_is_refused() {
     let [mut here, mut there] = ends(Vec::new(), &["zstd"]);
-    let bomb = here.apply(&vec![0; 10 << 20]).expect("it goes");
+    let bomb = here.apply(&vec![0; 10 << 20][..]).expect("it goes");
     assert!(bomb.len() < 2000);
     let mut stopped = |message: &[u8], size: u64| there.restore(message.to_vec(), size, 1 << 20).expect_err("refused");
     for (size, why) in [(100, "unpacks to 10485760 bytes, and 100 are the most"), (10 << 20, "may have 1048576")] {
@@ -140,7 +140,7 @@ fn a_bomb_is_stopped_at_the_size_that_was_said_and_what_is_no_frame_is_refused()
     // A frame that says less than it holds, and two in a row.
     let twice = [&bomb[..bomb.len() - 1], &bomb].concat();
     stopped(&twice, 1 << 20);
-    let small = here.apply(&[0; 1000]).expect("it goes");
+    let small = here.apply(&[0; 1000][..]).expect("it goes");
     let said = stopped(&small, 999);
     assert!(said.contains("999 are the most"), "{said}");
     assert!(stopped(&small, 1001).contains("1000 bytes came of a message that had 1001"));
@@ -162,8 +162,8 @@ fn a_bomb_is_stopped_at_the_size_that_was_said_and_what_is_no_frame_is_refused()
 fn what_fails_ends_a_link_that_remembers_in_that_direction_and_no_other_link() {
     for remembers in [true, false] {
         let [mut here, mut there] = ends(vec![Arc::new(Touchy { remembers })], &["touchy"]);
-        assert_eq!(here.apply(b"e"), Err("the transform module \"touchy\" failed: it begins with e".into()));
-        let after = here.apply(b"a");
+        assert_eq!(here.apply(&b"e"[..]), Err("the transform module \"touchy\" failed: it begins with e".into()));
+        let after = here.apply(&b"a"[..]);
         assert_eq!(after.is_err(), remembers, "{after:?}");
         assert!(after.err().is_none_or(|why| why.contains("bind the startpoint again")));
         assert_eq!(here.restore(b"a".to_vec(), 1, 9), Ok(b"a".to_vec()), "the other direction goes on");
@@ -172,8 +172,11 @@ fn what_fails_ends_a_link_that_remembers_in_that_direction_and_no_other_link() {
     }
     let [mut here, mut there] = ends(vec![Arc::new(Touchy { remembers: false })], &["touchy"]);
     assert!(there.restore(b"l".to_vec(), 1, 9).is_err_and(|why| why.contains("2 bytes came of a message that had 1")));
-    assert!(here.apply(b"p").is_err_and(|why| why.contains("it panicked")));
-    assert!(here.apply(b"a").is_err_and(|why| why.contains("bind the startpoint again")), "who knows what is left");
+    assert!(here.apply(&b"p"[..]).is_err_and(|why| why.contains("it panicked")));
+    assert!(
+        here.apply(&b"a"[..]).is_err_and(|why| why.contains("bind the startpoint again")),
+        "who knows what is left"
+    );
 }
 
 #[test]

@@ -226,7 +226,7 @@ impl<H: Host> Endpoint<H> {
                 placed.ok_or(bad)?;
                 Ok(Taken::Continued { key, got: len })
             }
-            Kind::Request | Kind::Answer | Kind::Cancel | Kind::Control | Kind::Put | Kind::Get => {
+            Kind::Request | Kind::Answer | Kind::Cancel | Kind::Control | Kind::Put | Kind::Get | Kind::End => {
                 Err(Refusal::Misbehaved("sent a record of a link to an endpoint of messages"))
             }
             _ if len > 0 => Err(Refusal::Misbehaved("sent a payload where none belongs")),
@@ -381,7 +381,7 @@ impl<H: Host> Endpoint<H> {
             Kind::Position => self.position(id, envelope.size)?,
             Kind::Final => self.peers[index].final_received = true,
             Kind::Message | Kind::More | Kind::Data => unreachable!("these carry bytes"),
-            Kind::Request | Kind::Answer | Kind::Cancel | Kind::Control | Kind::Put | Kind::Get => {
+            Kind::Request | Kind::Answer | Kind::Cancel | Kind::Control | Kind::Put | Kind::Get | Kind::End => {
                 unreachable!("these are refused above")
             }
         }
