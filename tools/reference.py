@@ -67,6 +67,7 @@ def rust_files() -> list[tuple[Path, dict[str, str]]]:
     own = [path for path in sorted(LINK.glob("*.rs")) if path.stem not in INTERNAL]
     startpoint = PROTO / "startpoint"
     return [(path, {}) for path in own] + [
+        (LINK / "group" / "operation.rs", {}),
         (startpoint / "mod.rs", {"Startpoint": "Capability", "AddressKind": "Transport"}),
         (startpoint / "caveat.rs", {}),
         (PROTO / "suite.rs", {}),
@@ -100,6 +101,8 @@ def rust_items() -> dict[str, Item]:
                 signature = " ".join(part.strip() for part in lines[at : at + 12])
                 signature = re.sub(r"\( ", "(", re.sub(r",? \)", ")", signature.split(" {")[0]))
                 items[f"{owner}::{function[1]}"] = Item(paragraphs(docs), signature)
+            elif owner == "Operation" and (entry := re.match(r" {4}pub const (\w+):", line)):
+                items[f"{owner}::{entry[1]}"] = Item(paragraphs(docs), code.split(" = ")[0])
             elif inside == "struct" and (entry := re.match(r" {4}pub (?:const )?(\w+): (.*?),?$", line)):
                 items[f"{owner}::{entry[1]}"] = Item(paragraphs(docs), f"pub {entry[1]}: {entry[2]}")
             elif inside == "enum" and docs and (entry := re.match(r" {4}(\w+)(.*?)(?: \{|,)?$", line)):
@@ -198,7 +201,14 @@ def python_docstrings() -> list[Docstring]:
 
 
 # Methods that programs use by other words.
-SPOKEN = {"Domain.__init__", "Trust.__init__", "Answers.__next__", "Region.__len__", "Answers.__anext__"}
+SPOKEN = {
+    "Domain.__init__",
+    "Trust.__init__",
+    "Answers.__next__",
+    "Region.__len__",
+    "Group.__len__",
+    "Answers.__anext__",
+}
 
 
 def docstring(path: Path, body: list[ast.stmt], name: str, signature: str) -> list[Docstring]:

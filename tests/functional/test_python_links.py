@@ -289,6 +289,43 @@ with domain(listen=["127.0.0.1:0"]) as server, domain() as alice, domain() as bo
     )
 
 
+def test_groups_are_called_together(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+import struct
+from gambeson import link
+
+def domain(**options):
+    return link.Domain(link.Identity.generate(), {JOB}, **options)
+
+members = []
+servers = [domain(listen=["127.0.0.1:0"]) for _ in range(3)]
+for at, server in enumerate(servers):
+    handlers = {{
+        0: lambda request, at=at: struct.pack("<q", at + 1),
+        1: lambda request, at=at: 1 // at,
+        2: lambda request: None,
+    }}
+    members.append(server.endpoint(handlers, forwards=True).startpoint())
+group = domain().group(members)
+assert len(group) == 3
+assert group.call(0, timeout=30) == [struct.pack("<q", at) for at in (1, 2, 3)]
+assert group.reduce(0, b"", link.Operation.SUM_I64, timeout=30) == struct.pack("<q", 6)
+assert group.reduce(0, b"", link.Operation.MAX_I64) == struct.pack("<q", 3)
+assert group.send(2, b"one-way", timeout=30) == [None] * 3
+first, *rest = group.call(1, timeout=30)
+assert isinstance(first, link.HandlerRefused) and "ZeroDivisionError" in str(first), first
+try:
+    group.reduce(1, b"", link.Operation.CONCATENATE, timeout=30)
+except link.HandlerRefused as error:
+    assert "ZeroDivisionError" in str(error)
+else:
+    raise SystemExit("it did not fail")
+""",
+        tmp_path,
+    )
+
+
 def test_regions_are_reached_as_far_as_windows_go(package: Package, tmp_path: Path) -> None:
     package.run(
         f"""

@@ -176,6 +176,20 @@ pub extern "C" fn gambeson_link_handlers_threaded(
     })
 }
 
+/// Passes messages of groups on (`crate::Domain::group`), on threads of the domain's, and combines the answers, also by
+/// these operations of the program's own. Whoever may call that handler (`crate::FORWARD`) has this domain connect
+/// where the startpoints lead that he hands it.
+#[unsafe(no_mangle)]
+pub extern "C" fn gambeson_link_handlers_forwards(
+    handlers: Option<&mut gambeson_link_handlers>,
+) -> gambeson_link_status {
+    done(|| {
+        let handlers = given(handlers, "the list of handlers")?;
+        handlers.0 = std::mem::take(&mut handlers.0).forwards([]);
+        Ok(())
+    })
+}
+
 /// Frees handlers that no endpoint took. Null is nothing to free.
 #[unsafe(no_mangle)]
 pub extern "C" fn gambeson_link_handlers_free(handlers: Option<Box<gambeson_link_handlers>>) {

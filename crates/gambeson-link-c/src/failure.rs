@@ -40,11 +40,14 @@ pub enum gambeson_link_status {
     Defect = 13,
     /// A transform module is missing, or does not take a message.
     Transform = 14,
+    /// It is not the message that it was to be.
+    Message = 15,
 }
 
 use gambeson_link_status as Status;
 
 /// Why a call failed.
+#[derive(Clone)]
 pub(crate) struct Failure(Status, String);
 
 impl Failure {
@@ -69,6 +72,7 @@ impl From<Error> for Failure {
             Error::Protocol(_) => Status::Protocol,
             Error::Startpoint(_) => Status::Startpoint,
             Error::Transform(_) => Status::Transform,
+            Error::Message(_) => Status::Message,
             Error::Handler(_) => Status::Handler,
             Error::TimedOut(_) => Status::TimedOut,
             Error::Lost(_) => Status::Lost,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`failure`] | status codes, sentences; no panic leaves this library |
 //! | [`raw`] | what C gives becomes references, slices and numbers, or an error |
-//! | [`identity`], [`domain`], [`endpoint`], [`startpoint`], [`region`] | C calls, mapped to safe calls |
+//! | [`identity`], [`domain`], [`endpoint`], [`startpoint`], [`region`], [`group`] | C calls, mapped to safe calls |
 //!
 //! Handles are boxes, and pointers to them `Option`s of references: C's null is `None`. What is filled in is
 //! `MaybeUninit`, since C need not have put anything there.
@@ -15,6 +15,7 @@
 pub mod domain;
 pub mod endpoint;
 pub mod failure;
+pub mod group;
 pub mod identity;
 mod raw;
 pub mod region;

@@ -34,8 +34,9 @@ fn generated() -> String {
     };
     config.enumeration.rename_variants = RenameRule::ScreamingSnakeCase;
     config.enumeration.prefix_with_name = true;
-    config.export.include = ["gambeson_link_progress", "gambeson_link_protection"].map(String::from).into();
-    let files = ["failure", "identity", "domain", "endpoint", "startpoint", "region"];
+    config.export.include =
+        ["gambeson_link_operation", "gambeson_link_progress", "gambeson_link_protection"].map(String::from).into();
+    let files = ["failure", "identity", "domain", "endpoint", "startpoint", "region", "group"];
     let builder = files.iter().fold(Builder::new().with_config(config), |builder, file| {
         builder.with_src(sources.join(file).with_extension("rs"))
     });

@@ -28,12 +28,14 @@ from gambeson.link._errors import (
     HandlerRefused,
     IdentityUnusable,
     Lost,
+    MessageUnfit,
     Refused,
     StartpointRefused,
     SystemRefused,
     TimedOut,
     TransformRefused,
 )
+from gambeson.link._group import Group, Operation
 from gambeson.link._identity import Identity, Peer, Trust
 from gambeson.link._region import Region
 from gambeson.link._request import Handler, Request
@@ -47,11 +49,14 @@ __all__ = [
     "Endpoint",
     "Error",
     "Garbled",
+    "Group",
     "Handler",
     "HandlerRefused",
     "Identity",
     "IdentityUnusable",
     "Lost",
+    "MessageUnfit",
+    "Operation",
     "Peer",
     "Progress",
     "Protection",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gambeson import _native
+from gambeson.link._group import Group
 from gambeson.link._identity import Identity, Trust
 from gambeson.link._region import Region
 from gambeson.link._request import Handler, serving
@@ -92,6 +93,7 @@ class Domain:
         protection: Protection = Protection.PRIVACY,
         message_max: int = 64 << 20,
         transforms: Iterable[str] = (),
+        forwards: bool = False,
     ) -> Endpoint:
         """Makes an endpoint.
 
@@ -100,12 +102,13 @@ class Domain:
         who asked. `class_name` is the class of the endpoint's links, by which policies go, `protection` how they are
         protected if the policy asks for no more, and `message_max` the longest message that it takes, in bytes.
         `transforms` names modules that requests and answers go through in front of the protection; every domain has
-        `zstd`.
+        `zstd`. With `forwards` the endpoint passes messages of groups on, and whoever may call that handler has this
+        domain connect where the startpoints lead that he hands it.
 
         Raises `StartpointRefused`, `TransformRefused`.
         """
         serve = [(number, serving(handler)) for number, handler in handlers.items()]
-        native = self._native.endpoint(serve, class_name, protection.value, message_max, list(transforms))
+        native = self._native.endpoint(serve, class_name, protection.value, message_max, list(transforms), forwards)
         return Endpoint(native, self._endpoints)
 
     def startpoint(self, capability: Capability | Buffer, timeout: float | None = 10.0) -> Startpoint:
@@ -118,7 +121,11 @@ class Domain:
         """
         if not isinstance(capability, Capability):
             capability = Capability.decode(capability)
-        return Startpoint(self._native.startpoint(capability._native, timeout))
+        return Startpoint(self._native.startpoint(capability._native, timeout), self)
+
+    def group(self, members: Iterable[Capability]) -> Group:
+        """A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called."""
+        return Group(self._native.group([member._native for member in members]), self)
 
     def copy_for(self, capability: Capability, holder: Buffer) -> Capability:
         """A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends

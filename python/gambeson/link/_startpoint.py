@@ -162,9 +162,10 @@ class Startpoint:
     A context manager, too. Threads may share it.
     """
 
-    def __init__(self, native: _native.NativeStartpoint) -> None:
-        """`Domain.startpoint` makes one."""
+    def __init__(self, native: _native.NativeStartpoint, domain: object) -> None:
+        """`Domain.startpoint` makes one, which keeps the domain."""
         self._native = native
+        self._domain = domain
 
     @property
     def capability(self) -> Capability:

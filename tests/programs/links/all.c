@@ -203,6 +203,8 @@ static void nonsense(void) {
     gambeson_link_startpoint_free(NULL);
     gambeson_link_pending_free(NULL);
     gambeson_link_answers_free(NULL);
+    gambeson_link_group_free(NULL);
+    gambeson_link_results_free(NULL);
 }
 
 static void requests(gambeson_link_startpoint *link, size_t *counted) {
@@ -362,6 +364,43 @@ static void regions(gambeson_link_domain *client, gambeson_link_endpoint *endpoi
     gambeson_link_capability_free(capability);
 }
 
+/* One endpoint under two startpoints, as a group, and a third member that answers nothing. */
+static void groups(gambeson_link_domain *client, gambeson_link_endpoint *endpoint, size_t *counted) {
+    gambeson_link_capability *members[3];
+    gambeson_link_group *group;
+    gambeson_link_results *results;
+    uint32_t nothing = 1000;
+    int64_t number = 21, sum;
+    const void *came;
+    size_t size, before = __atomic_load_n(counted, __ATOMIC_SEQ_CST);
+    for (int at = 0; at < 3; at++) IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &members[at]), OK);
+    IS(gambeson_link_domain_group(client, NULL, 2, &group), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_domain_group(client, (const gambeson_link_capability *const *)members, 2, &group), OK);
+    IS(gambeson_link_group_length(group, &size), OK);
+    MUST(size == 2);
+    IS(gambeson_link_group_reduce(group, ECHO, &number, 8, GAMBESON_LINK_OPERATION_SUM_I64, &sum, 8, &size, 10), OK);
+    MUST(size == 8 && sum == 42);
+    IS(gambeson_link_group_reduce(group, ECHO, &number, 8, 99, &sum, 8, &size, 10), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_group_send(group, COUNT, "12345", 5, 10, &results), OK);
+    for (size_t at = 0; at < 2; at++) IS(gambeson_link_results_get(results, at, &came, &size), OK);
+    gambeson_link_results_free(results);
+    while (__atomic_load_n(counted, __ATOMIC_SEQ_CST) != before + 10) rest(1);
+    gambeson_link_group_free(group);
+    IS(gambeson_link_capability_narrow_methods(members[2], &nothing, 1), OK);
+    IS(gambeson_link_domain_group(client, (const gambeson_link_capability *const *)members, 3, &group), OK);
+    IS(gambeson_link_group_call(group, ECHO, "all", 3, 10, &results), OK);
+    for (size_t at = 0; at < 2; at++) {
+        IS(gambeson_link_results_get(results, at, &came, &size), OK);
+        MUST(size == 3 && memcmp(came, "all", 3) == 0);
+    }
+    MUST(gambeson_link_results_get(results, 2, &came, &size) != OK);
+    SAYS("handler");
+    IS(gambeson_link_results_get(results, 3, &came, &size), GAMBESON_LINK_STATUS_END);
+    gambeson_link_results_free(results);
+    gambeson_link_group_free(group);
+    for (int at = 0; at < 3; at++) gambeson_link_capability_free(members[at]);
+}
+
 /* Who answers nothing unless it is asked to. */
 static void *serve_by_hand(void *given) {
     void **parts = given;
@@ -408,6 +447,7 @@ int main(void) {
     IS(gambeson_link_handlers_new(&handlers), OK);
     IS(gambeson_link_handlers_inline(handlers, ECHO, NULL, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
     IS(gambeson_link_handlers_inline(handlers, ECHO, echo, NULL), OK);
+    IS(gambeson_link_handlers_forwards(handlers), OK);
     IS(gambeson_link_handlers_inline(handlers, COUNT, count, &counted), OK);
     IS(gambeson_link_handlers_inline(handlers, WHO, who, alices), OK);
     IS(gambeson_link_handlers_inline(handlers, REFUSE, refuse, NULL), OK);
@@ -427,6 +467,7 @@ int main(void) {
     requests(link, &counted);
     startpoints(server, client, endpoint);
     regions(client, endpoint);
+    groups(client, endpoint, &counted);
     __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
     IS(pthread_join(progress, NULL), 0);
     IS(pthread_join(keeper, NULL), 0);

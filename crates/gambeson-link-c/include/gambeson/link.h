@@ -51,7 +51,28 @@ typedef enum {
     GAMBESON_LINK_STATUS_DEFECT = 13,
     // A transform module is missing, or does not take a message.
     GAMBESON_LINK_STATUS_TRANSFORM = 14,
+    // It is not the message that it was to be.
+    GAMBESON_LINK_STATUS_MESSAGE = 15,
 } gambeson_link_status;
+
+// How two answers become one. It is applied in the members' order, so it need not be commutative; and in a grouping
+// that depends on their number alone, so that sums of floating-point numbers are the same each time.
+typedef enum {
+    // One answer behind the other.
+    GAMBESON_LINK_OPERATION_CONCATENATE = 0,
+    // The sums of arrays of `i64`, little-endian, element by element; they wrap around.
+    GAMBESON_LINK_OPERATION_SUM_I64 = 1,
+    // The least of each element of arrays of `i64`, little-endian.
+    GAMBESON_LINK_OPERATION_MIN_I64 = 2,
+    // The greatest of each element of arrays of `i64`, little-endian.
+    GAMBESON_LINK_OPERATION_MAX_I64 = 3,
+    // The sums of arrays of `f64`, little-endian, element by element.
+    GAMBESON_LINK_OPERATION_SUM_F64 = 4,
+    // The least of each element of arrays of `f64`, little-endian; NaN if one is.
+    GAMBESON_LINK_OPERATION_MIN_F64 = 5,
+    // The greatest of each element of arrays of `f64`, little-endian; NaN if one is.
+    GAMBESON_LINK_OPERATION_MAX_F64 = 6,
+} gambeson_link_operation;
 
 // Who moves bytes while the program computes (libfabric's FI_PROGRESS_MANUAL and FI_PROGRESS_AUTO).
 typedef enum {
@@ -98,6 +119,11 @@ typedef struct gambeson_link_domain gambeson_link_domain;
 // Handlers that others can be given startpoints to. It stays as long as its domain, or until it is dropped.
 typedef struct gambeson_link_endpoint gambeson_link_endpoint;
 
+// A set of endpoints that are called together, with their order.
+//
+// Threads may share it.
+typedef struct gambeson_link_group gambeson_link_group;
+
 // The handlers of an endpoint, before it is there.
 typedef struct gambeson_link_handlers gambeson_link_handlers;
 
@@ -124,6 +150,9 @@ typedef struct gambeson_link_region gambeson_link_region;
 //
 // It is the handler's to keep, and to answer from any thread, also later; what ends it frees it.
 typedef struct gambeson_link_request gambeson_link_request;
+
+// What the members of a group answered, in their order.
+typedef struct gambeson_link_results gambeson_link_results;
 
 // One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
 //
@@ -356,6 +385,11 @@ gambeson_link_status gambeson_link_handlers_threaded(gambeson_link_handlers *han
                                                      uint32_t number,
                                                      gambeson_link_threaded_handler handler,
                                                      void *user);
+
+// Passes messages of groups on (`crate::Domain::group`), on threads of the domain's, and combines the answers, also by
+// these operations of the program's own. Whoever may call that handler (`crate::FORWARD`) has this domain connect
+// where the startpoints lead that he hands it.
+gambeson_link_status gambeson_link_handlers_forwards(gambeson_link_handlers *handlers);
 
 // Frees handlers that no endpoint took. Null is nothing to free.
 void gambeson_link_handlers_free(gambeson_link_handlers *handlers);
@@ -659,6 +693,65 @@ gambeson_link_status gambeson_link_startpoint_start_get(const gambeson_link_star
                                                         uint64_t offset,
                                                         size_t length,
                                                         gambeson_link_pending **pending);
+
+// A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called.
+//
+// As many as `count`; they stay the caller's.
+gambeson_link_status gambeson_link_domain_group(const gambeson_link_domain *domain,
+                                                const gambeson_link_capability *const *members,
+                                                size_t count,
+                                                gambeson_link_group **group);
+
+// How many members it has.
+gambeson_link_status gambeson_link_group_length(const gambeson_link_group *group, size_t *length);
+
+// Sends a request that nobody answers to all members; for each, whether it went, within `patience`.
+//
+// `patience` is in seconds. It is `OK` whatever the members say: `gambeson_link_results_get` has that.
+gambeson_link_status gambeson_link_group_send(const gambeson_link_group *group,
+                                              uint32_t handler,
+                                              const void *payload,
+                                              size_t length,
+                                              double patience,
+                                              gambeson_link_results **results);
+
+// Calls all members; their answers, in their order.
+//
+// `patience` is in seconds. It is `OK` whatever the members say: `gambeson_link_results_get` has that.
+gambeson_link_status gambeson_link_group_call(const gambeson_link_group *group,
+                                              uint32_t handler,
+                                              const void *payload,
+                                              size_t length,
+                                              double patience,
+                                              gambeson_link_results **results);
+
+// Calls all members and combines their answers by an operation, always in the same order and grouping, whether it is
+// called flat or not. Empty of an empty group.
+//
+// `operation` is a `gambeson_link_operation`, `patience` in seconds. `into` gets the answer, as of
+// `gambeson_link_startpoint_call`.
+gambeson_link_status gambeson_link_group_reduce(const gambeson_link_group *group,
+                                                uint32_t handler,
+                                                const void *payload,
+                                                size_t length,
+                                                uint32_t operation,
+                                                void *into,
+                                                size_t room,
+                                                size_t *answer_length,
+                                                double patience);
+
+// What the member at place `at`, from 0 on, answered: its status, and with `OK` the bytes, which are there as long as the
+// results. `END` when there are not so many.
+gambeson_link_status gambeson_link_results_get(const gambeson_link_results *results,
+                                               size_t at,
+                                               const void **bytes,
+                                               size_t *length);
+
+// Frees results. Null is nothing to free.
+void gambeson_link_results_free(gambeson_link_results *results);
+
+// Frees a group. Null is nothing to free.
+void gambeson_link_group_free(gambeson_link_group *group);
 
 #ifdef __cplusplus
 }  // extern "C"

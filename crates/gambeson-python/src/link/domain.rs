@@ -1,7 +1,6 @@
 //! Domains and endpoints.
 
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Handlers, Progress, Protection};
 use pyo3::exceptions::PyValueError;
@@ -9,11 +8,12 @@ use pyo3::prelude::*;
 
 use super::buffer::Payload;
 use super::future::Teller;
+use super::group::NativeGroup;
 use super::identity::{NativeIdentity, NativeTrust, key_hash};
 use super::region::NativeRegion;
 use super::request::NativeRequest;
 use super::startpoint::{NativeCapability, NativeStartpoint, caveat};
-use super::{in_python, patience, raised, too_late, wait};
+use super::{elsewhere, in_python, patience, raised, wait};
 
 /// A process's place among links, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
@@ -74,6 +74,7 @@ impl NativeDomain {
     }
 
     /// `handlers` get a NativeRequest each.
+    #[expect(clippy::too_many_arguments, reason = "Domain.endpoint names them all")]
     fn endpoint(
         &self,
         py: Python<'_>,
@@ -82,6 +83,7 @@ impl NativeDomain {
         weakest: &str,
         message_max: usize,
         transforms: Vec<String>,
+        forwards: bool,
     ) -> PyResult<NativeEndpoint> {
         let attributes = Attributes::default().class(class_name).protection(protection(weakest)?);
         let attributes = attributes.message_max(message_max);
@@ -97,6 +99,7 @@ impl NativeDomain {
                 });
             })
         });
+        let handlers = if forwards { handlers.forwards([]) } else { handlers };
         let domain = self.domain()?;
         let endpoint = py.detach(|| domain.endpoint(attributes, handlers)).map_err(raised)?;
         Ok(NativeEndpoint(Mutex::new(Some(endpoint))))
@@ -110,22 +113,13 @@ impl NativeDomain {
     ) -> PyResult<NativeStartpoint> {
         let (domain, capability) = (self.domain()?, capability.0.clone());
         let patient = patience(timeout)?;
-        // A thread connects, so that Ctrl-C is noticed here.
-        let (tell, hear) = mpsc::sync_channel(1);
-        let connect = move || {
-            let _ = tell.send(domain.startpoint(&capability, patient));
-        };
-        let spawned = std::thread::Builder::new().name("gambeson-connect".into()).spawn(connect);
-        spawned.map_err(|cause| raised(Error::System { what: "no thread to connect with".into(), cause }))?;
-        // The thread itself says what is late.
-        let longest = timeout.map(|seconds| seconds + 1.0);
-        let turn = move |turn: Duration| match hear.recv_timeout(turn) {
-            Ok(bound) => bound.map(Some),
-            Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(Error::Lost("the connecting thread ended".into())),
-        };
-        let bound = wait(py, longest, turn, too_late("nobody answered"))?;
+        let bound = elsewhere(py, timeout, move || domain.startpoint(&capability, patient))?;
         Ok(NativeStartpoint::new(bound, self.1.clone()))
+    }
+
+    fn group(&self, py: Python<'_>, members: Vec<Py<NativeCapability>>) -> PyResult<NativeGroup> {
+        let members = members.iter().map(|member| member.bind(py).get().0.clone());
+        Ok(NativeGroup(Arc::new(self.domain()?.group(members))))
     }
 
     fn copy_for(&self, capability: &NativeCapability, holder: Payload) -> PyResult<NativeCapability> {

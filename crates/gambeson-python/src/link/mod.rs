@@ -7,12 +7,14 @@
 mod buffer;
 mod domain;
 mod future;
+mod group;
 mod identity;
 mod region;
 mod request;
 mod startpoint;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use gambeson_link::Error;
@@ -28,6 +30,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<startpoint::NativeCapability>()?;
     module.add_class::<startpoint::NativeStartpoint>()?;
     module.add_class::<startpoint::NativeAnswers>()?;
+    module.add_class::<group::NativeGroup>()?;
     module.add_class::<region::NativeRegion>()?;
     module.add_class::<request::NativeRequest>()?;
     module.add_class::<future::NativeTask>()?;
@@ -69,6 +72,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
         Error::Protocol(_) => "Garbled",
         Error::Startpoint(_) => "StartpointRefused",
         Error::Transform(_) => "TransformRefused",
+        Error::Message(_) => "MessageUnfit",
         Error::Handler(_) => "HandlerRefused",
         Error::TimedOut(_) => "TimedOut",
         Error::Lost(_) => "Lost",
@@ -125,6 +129,25 @@ pub(crate) fn wait<T: Send>(
             return Err(late(patience.as_secs_f64()));
         }
     }
+}
+
+/// Does something that waits long in a thread of its own, so that Ctrl-C is noticed here. It says itself what is late.
+pub(crate) fn elsewhere<T: Send + 'static>(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> PyResult<T> {
+    let (tell, hear) = mpsc::sync_channel(1);
+    let spawned = std::thread::Builder::new().name("gambeson-wait".into()).spawn(move || {
+        let _ = tell.send(work());
+    });
+    spawned.map_err(|cause| raised(Error::System { what: "there is no thread to wait in".into(), cause }))?;
+    let turn = move |turn: Duration| match hear.recv_timeout(turn) {
+        Ok(done) => done.map(Some),
+        Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(Error::Lost("the thread that waited has ended".into())),
+    };
+    wait(py, timeout.map(|seconds| seconds + 1.0), turn, too_late("there was no answer"))
 }
 
 /// What comes too late.

@@ -1,0 +1,80 @@
+//! Groups of endpoints that are called together.
+
+use std::sync::Arc;
+
+use gambeson_link::{Error, Group, Operation};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use super::buffer::Payload;
+use super::{elsewhere, patience, raised};
+
+/// Endpoints with their order.
+#[pyclass(frozen, module = "gambeson._native")]
+pub(crate) struct NativeGroup(pub(crate) Arc<Group>);
+
+#[pymethods]
+impl NativeGroup {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// For each member `None` or an exception.
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        handler: u32,
+        payload: Payload,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
+        let sent = elsewhere(py, timeout, move || Ok(group.send(handler, &payload, patient)))?;
+        let sent = sent.into_iter().map(|one| outcome(py, one.map(|()| None)));
+        PyList::new(py, sent.collect::<Vec<_>>())
+    }
+
+    /// For each member its answer or an exception.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        handler: u32,
+        payload: Payload,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
+        let answers = elsewhere(py, timeout, move || Ok(group.call(handler, &payload, patient)))?;
+        PyList::new(py, answers.into_iter().map(|one| outcome(py, one.map(Some))).collect::<Vec<_>>())
+    }
+
+    fn reduce<'py>(
+        &self,
+        py: Python<'py>,
+        handler: u32,
+        payload: Payload,
+        operation: &str,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let operation = match operation {
+            "concatenate" => Operation::CONCATENATE,
+            "sum-i64" => Operation::SUM_I64,
+            "min-i64" => Operation::MIN_I64,
+            "max-i64" => Operation::MAX_I64,
+            "sum-f64" => Operation::SUM_F64,
+            "min-f64" => Operation::MIN_F64,
+            "max-f64" => Operation::MAX_F64,
+            other => return Err(PyValueError::new_err(format!("{other:?} is no operation"))),
+        };
+        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
+        let answer = elsewhere(py, timeout, move || group.reduce(handler, &payload, &operation, patient))?;
+        Ok(PyBytes::new(py, &answer))
+    }
+}
+
+fn outcome<'py>(py: Python<'py>, one: Result<Option<Vec<u8>>, Error>) -> Bound<'py, PyAny> {
+    match one {
+        Ok(Some(bytes)) => PyBytes::new(py, &bytes).into_any(),
+        Ok(None) => py.None().into_bound(py),
+        Err(error) => raised(error).into_value(py).into_bound(py).into_any(),
+    }
+}
