@@ -23,8 +23,8 @@ use super::{Carrier, Kind};
 use library::{Event, Info, Peer, Port};
 use message::{GREETING_MAX, Greeting, HEADER, Header, Shape, Token, Word};
 
-/// What stands ready of each carrier: a megabyte. Longer messages than these `ofi_rxm` does not send at once: it has the other
-/// end fetch them, and a ping-pong of 1 MiB over `tcp;ofi_rxm` with twice the size did not end.
+/// What stands ready of each carrier: a megabyte. Longer messages than these `ofi_rxm` does not send at once but has the
+/// other end fetch, and a ping-pong of 1 MiB over `tcp;ofi_rxm` with twice the size did not end.
 const SHAPE: Shape = Shape { window: 64, size: 16 << 10 };
 /// Buffers beside the window: for credit, of which no more can be under way, and for the last message.
 const BESIDE: usize = 6;

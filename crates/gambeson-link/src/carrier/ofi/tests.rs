@@ -115,7 +115,7 @@ fn data(sequence: u32, released: u32, token: &Token, payload: &[u8]) -> Vec<u8> 
 fn over_libfabric_who_lies_is_named_and_who_is_unknown_is_not_heard() {
     type Lie = fn(&Token) -> Vec<u8>;
     let lies: [(&str, Lie); 6] = [
-        ("more than there is room for", |token| data(40, 0, token, b"early")),
+        ("more than there is room for", |token| data(400, 0, token, b"early")),
         ("more than there is room for", |token| data(u32::MAX, 0, token, b"late")),
         ("room for what was never sent", |token| {
             Header { word: Word::Credit, sequence: 0, released: 9 }.encode(token).to_vec()
