@@ -77,6 +77,10 @@ unit: ## the Rust tests
 	  $(CARGO) test --locked -p gambeson-link -- --ignored over_libfabric; \
 	else echo "skipped: the tests of links over libfabric, of which there is none on this host (Debian: libfabric1)"; fi
 
+.PHONY: bench-link-branch
+bench-link-branch: ## what the possibility of transform modules costs links that have none, against a build without it
+	python3 tools/link_branch.py
+
 .PHONY: test
 test: lint build python unit ## everything that fits 25 minutes on two cores
 	$(PYTEST)

@@ -199,11 +199,11 @@ fn measure(over: &Over, runs: u32, rates: bool) {
         }
         let least = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
         let base = least(&results[0]);
-        print!("{len:8} B: bare {:8.2} us", base * 1e6);
+        print!("{len:8} B: bare {:8.3} us", base * 1e6);
         for (result, protection) in results[1..].iter().zip(PROTECTIONS) {
             let ratio = median(result.iter().zip(&results[0]).map(|(one, bare)| one / bare).collect());
             let least = least(result);
-            print!("   {protection} {:8.2} us, x{:.2} (median of ratios x{ratio:.2})", least * 1e6, least / base);
+            print!("   {protection} {:8.3} us, x{:.2} (median of ratios x{ratio:.2})", least * 1e6, least / base);
         }
         println!();
     }
