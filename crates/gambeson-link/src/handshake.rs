@@ -161,8 +161,13 @@ impl Handshake {
                 return self.conclude(&greeting).map(Some);
             }
             let Some(record) = self.next_record(came)? else { return Ok(None) };
+            // Of a record longer than any, and after a farewell, it takes less.
             let taken = self.tls.read_tls(&mut &record[..]);
-            debug_assert!(taken.is_ok_and(|taken| taken == record.len()), "TLS takes a record at a time");
+            if !taken.is_ok_and(|taken| taken == record.len()) {
+                return Err(Error::Protocol(
+                    "the other end sends what no handshake has: it is no Gambeson domain".into(),
+                ));
+            }
             self.tls.process_new_packets().map_err(|cause| refused(&cause))?;
             if !self.tls.is_handshaking() && !self.greeted && self.side == Side::Client {
                 self.greet()?;
@@ -295,6 +300,12 @@ impl Handshake {
 
 /// The role of whoever proved the job's secret.
 const JOB_ROLE: &str = "rank";
+
+/// The host in a greeting, if it is one.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn is_greeting(bytes: &[u8]) -> Option<String> {
+    Greeting::decode(bytes).ok().map(|greeting| greeting.host)
+}
 
 struct Greeting {
     host: String,

@@ -26,7 +26,7 @@ slotmap::new_key_type! {
 }
 
 /// How many may be at their handshakes.
-const STRANGERS_MAX: usize = 64;
+const STRANGERS_MAX: usize = 128;
 /// Expanded keys of links in use.
 const CACHED_LINKS: usize = 1024;
 
@@ -35,8 +35,9 @@ const FEW: usize = 4;
 /// Who never sleeps does what is due before a sleep in one of so many turns: newcomers and the dead are noticed then.
 const MEETING: u32 = 4096;
 
-/// Of each second at most so much goes into strangers' handshakes, however many knock.
-const STRANGERS_SHARE: Duration = Duration::from_millis(250);
+/// Of each second at most so much goes into strangers and their handshakes, however many knock; with what it takes to
+/// be woken by them a quarter.
+const STRANGERS_SHARE: Duration = Duration::from_millis(200);
 
 /// How much of the present second went into strangers.
 struct Budget {
@@ -206,39 +207,9 @@ impl State {
         }
     }
 
-    /// The next stranger.
-    fn accept(&mut self) -> Option<Box<dyn Carrier>> {
-        if self.patience.lasts() {
-            let began = Instant::now();
-            if let Some(carrier) = self.doors.accept_fabric() {
-                self.patience.spent += began.elapsed();
-                return Some(carrier);
-            }
-        }
-        self.doors.accept()
-    }
-
     /// Lets strangers in, and those who took too long out.
     fn meet(&mut self, shared: &Shared) -> bool {
         let mut any = false;
-        let mut newcomers = 0;
-        while newcomers < STRANGERS_MAX
-            && let Some(carrier) = self.accept()
-        {
-            newcomers += 1;
-            if shared.watch(&*carrier, None).is_err() {
-                continue;
-            }
-            // Who came long ago and said nothing makes room, so that nobody is kept out by those who do that.
-            if self.strangers.len() == STRANGERS_MAX {
-                let (longest, _) =
-                    self.strangers.iter().enumerate().min_by_key(|(_, other)| other.turn()).expect("full");
-                self.strangers.swap_remove(longest);
-                self.refused(None);
-            }
-            self.strangers.push(Stranger::new(carrier));
-        }
-        any |= newcomers == STRANGERS_MAX;
         let mut at = 0;
         while at < self.strangers.len() && self.patience.lasts() {
             let began = Instant::now();
@@ -256,7 +227,32 @@ impl State {
             }
             self.patience.spent += began.elapsed();
         }
+        // Newcomers come last, so that each is listened to before others can take its place.
+        for _ in 0..STRANGERS_MAX {
+            if !self.patience.lasts() {
+                break;
+            }
+            let began = Instant::now();
+            let Some(carrier) = self.doors.accept_fabric().or_else(|| self.doors.accept()) else { break };
+            any = true;
+            self.welcome(carrier, shared);
+            self.patience.spent += began.elapsed();
+        }
         any
+    }
+
+    /// Finds a place for somebody who has connected.
+    fn welcome(&mut self, carrier: Box<dyn Carrier>, shared: &Shared) {
+        if shared.watch(&*carrier, None).is_err() {
+            return;
+        }
+        // Who came long ago and said nothing makes room, so that nobody is kept out by those who do that.
+        if self.strangers.len() == STRANGERS_MAX {
+            let (longest, _) = self.strangers.iter().enumerate().min_by_key(|(_, other)| other.turn()).expect("full");
+            self.strangers.swap_remove(longest);
+            self.refused(None);
+        }
+        self.strangers.push(Stranger::new(carrier));
     }
 
     pub(crate) fn answer(&mut self, to: &Origin, bytes: &[u8], flags: u8) {

@@ -103,6 +103,10 @@ impl Carrier for Tcp {
     }
 }
 
+/// Connections that wait to be accepted. When there are more, the kernel lets whoever comes try again after a second: the
+/// standard library's 128 are there within milliseconds when strangers knock, and many more would make whoever comes wait.
+const BACKLOG: i32 = 512;
+
 /// Where other domains connect to.
 #[derive(Debug)]
 pub struct Listener {
@@ -115,6 +119,7 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> io::Result<Listener> {
         let bound = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
+            rustix::net::listen(&listener, BACKLOG)?;
             let address = listener.local_addr()?;
             Ok(Listener { listener, address })
         });
