@@ -9,6 +9,7 @@ mod credential;
 mod endpoint;
 mod host;
 mod input;
+mod link;
 mod matching;
 mod policy;
 mod record;
@@ -20,6 +21,7 @@ pub use activation::activation;
 pub use card::card;
 pub use credential::credential;
 pub use endpoint::endpoint;
+pub use link::{link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
 pub use policy::policy;
 pub use record::record;
@@ -30,11 +32,15 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 13] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
     ("endpoint", endpoint),
+    ("link_greeting", link_greeting),
+    ("link_handshake", link_handshake),
+    ("link_session", link_session),
+    ("link_stranger", link_stranger),
     ("matching", matching),
     ("policy", policy),
     ("record", record),

@@ -52,6 +52,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         }
     }
     startpoints(&mut |target, name, bytes| all.push((target, name.to_owned(), bytes)));
+    links(&mut |target, name, bytes| all.push((target, name.to_owned(), bytes)));
     for (name, text) in GOAL {
         all.push(("trace", format!("goal-{name}"), [&[1], text.as_bytes()].concat()));
     }
@@ -212,6 +213,66 @@ fn startpoints(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
         seed("activation", name, [&[2], program].concat());
     }
 }
+
+fn links(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
+    let greeting = |host: &str| [&[1, host.len() as u8], host.as_bytes(), &[0; 60]].concat();
+    seed("link_greeting", "greeting", greeting("host"));
+    seed("link_greeting", "nameless", greeting(""));
+    seed("link_greeting", "control", greeting("a\nb"));
+    seed("link_greeting", "resumption", gambeson_link::fuzzing::resumption_seed());
+    for (name, program) in HANDSHAKES {
+        seed("link_handshake", name, program.to_vec());
+    }
+    for (name, program) in STRANGERS {
+        seed("link_stranger", name, program.to_vec());
+    }
+    for (name, program) in SESSIONS {
+        for (mode, protection) in ["privacy", "integrity", "none"].into_iter().enumerate() {
+            seed("link_session", &format!("{name}-{protection}"), [&[mode as u8], program].concat());
+        }
+    }
+}
+
+/// Programs of the target `link_handshake`: whether the client is known; what, where and how long.
+const HANDSHAKES: [(&str, &[u8]); 6] = [
+    ("undisturbed", &[1]),
+    ("unknown", &[0]),
+    ("altered", &[1, 0, 0, 0, 0, 0, 131, 90, 0, 0, 0, 1]),
+    ("doubled", &[1, 5, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 133, 0, 0, 0xff, 0xff]),
+    ("cut", &[1, 132, 100, 0, 200, 0, 0, 0, 0, 0, 0, 4, 0, 0, 5, 0]),
+    ("seen before", &[1, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 135, 1, 0, 0, 0]),
+];
+
+/// Programs of the target `link_stranger`: pieces.
+const STRANGERS: [(&str, &[u8]); 6] = [
+    ("bytes", &[0, 5, 0, 22, 3, 1, 0, 1]),
+    ("resumption", &[1, 33, 0, 40, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22]),
+    ("offers", &[1, 33, 2, 1, 10, 1, 33]),
+    // A record longer than TLS has any.
+    ("oversized", &[3, 2, 4, 1, 0x40, 0xff, 1, 0, 0xff, 0]),
+    ("alert", &[3, 1, 2, 1, 1, 0, 3, 2, 1, 1, 1, 0]),
+    ("record", &[3, 2, 60, 1, 1, 0, 0, 56, 3, 3, 3, 0, 4, 0, 0xff, 0xff]),
+];
+
+/// Programs of the target `link_session`, without the first byte.
+const SESSIONS: [(&str, &[u8]); 7] = [
+    ("requests", &[0, 0, 100, 0, 1, 4, 7, 0, 1, 0x88, 0x13, 1, 4, 7, 0, 250, 0xff, 0xff, 1, 4, 7]),
+    ("lost", &[0, 0, 100, 0, 1, 4, 1, 6, 4, 7, 0, 250, 0xff, 0xff, 1, 4, 0, 6, 4, 3]),
+    ("altered", &[4, 7, 0, 1, 200, 0, 1, 4, 0, 137, 30, 0, 0, 0, 3, 4, 7, 6, 4, 7]),
+    ("hidden", &[4, 7, 7, 1, 4, 7, 0, 0, 10, 0, 0, 3, 0, 137, 28, 0, 0, 0, 1, 4, 7, 7, 0, 4, 7]),
+    ("swapped", &[4, 7, 0, 0, 9, 0, 1, 0, 1, 9, 0, 1, 4, 0, 141, 0, 0, 140, 0, 4, 7, 6, 4, 7]),
+    (
+        "liar",
+        &[4, 7, 136, 1, 1, 1, 0, 250, 5, 1, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8, 4, 7, 8, 3, 2, 1, 0, 5, 0, 0, 1, 9, 4, 7],
+    ),
+    (
+        "control",
+        &[
+            4, 7, 136, 0, 0, 0, 3, 0, 250, 0, 0, 4, 7, 136, 0, 0, 0, 7, 0, 0, 0, 0, 4, 7, 136, 0, 0, 0, 5, 0, 0, 0, 0,
+            4, 7,
+        ],
+    ),
+];
 
 /// Programs of the target `activation`: caveats; protection, altered byte and bit; requests.
 const PROGRAMS: [(&str, &[u8]); 3] = [

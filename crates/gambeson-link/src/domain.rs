@@ -177,6 +177,11 @@ impl Domain {
         Ok(Domain { shared, thread })
     }
 
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// By what others know this domain.
     #[must_use]
     pub fn key_hash(&self) -> KeyHash {

@@ -16,6 +16,9 @@ mod desk;
 pub mod domain;
 pub mod endpoint;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gather;
 pub mod group;
 mod handshake;

@@ -141,6 +141,13 @@ impl Link {
         self.protection != Protection::None
     }
 
+    /// Bytes that wait here for the peer, or for the rest of a message.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn burden(&self) -> usize {
+        let assembling = self.assembling.as_ref().map_or(0, |assembling| assembling.bytes.capacity());
+        assembling + self.queue.iter().map(|queued| queued.bytes.len()).sum::<usize>()
+    }
+
     /// Whether all that was sent has gone into the session's stream.
     pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty()
@@ -319,7 +326,7 @@ impl Link {
         gone
     }
 
-    fn seal(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
+    pub(crate) fn seal(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
         self.seal_from(out, cache, envelope, bytes, bytes.len());
     }
 

@@ -278,6 +278,19 @@ impl Session {
         self.say(cache, what, data, bytes);
     }
 
+    /// Bytes that the peer makes us keep.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn burden(&self) -> usize {
+        let links = self.ours.iter().chain(&self.theirs).flatten();
+        self.out.retained() + links.map(|link| link.burden()).sum::<usize>()
+    }
+
+    /// Says what no session says.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn lie(&mut self, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
+        self.control.seal(&mut self.out, cache, envelope, bytes);
+    }
+
     fn say(&mut self, cache: &mut KeyCache, what: u64, data: u64, bytes: &[u8]) {
         let envelope = Envelope { tag: what, data, size: bytes.len() as u64, ..Envelope::new(Kind::Control) };
         self.control.send(&mut self.out, cache, envelope, bytes);
@@ -655,5 +668,7 @@ fn side_of(number: u64) -> Side {
     if number & 1 == 1 { Side::Client } else { Side::Server }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod pair;
 #[cfg(test)]
 mod tests;

@@ -378,8 +378,7 @@ fn relay(to: SocketAddr, seed: u64) -> (SocketAddr, Arc<AtomicU64>) {
                     let mut buffer = [0; 20_000];
                     // The handshake is left alone; what is done to it is for the fuzz targets.
                     let mut calm = 8000_usize;
-                    loop {
-                        let Ok(count @ 1..) = from.read(&mut buffer) else { break };
+                    while let Ok(count @ 1..) = from.read(&mut buffer) {
                         let mut bytes = buffer[..count].to_vec();
                         if calm > 0 {
                             calm = calm.saturating_sub(count);

@@ -74,7 +74,21 @@ macro_rules! replays {
     )*};
 }
 
-replays!(activation, card, credential, endpoint, matching, policy, record, startpoint, trace);
+replays!(
+    activation,
+    card,
+    credential,
+    endpoint,
+    link_greeting,
+    link_handshake,
+    link_session,
+    link_stranger,
+    matching,
+    policy,
+    record,
+    startpoint,
+    trace
+);
 
 #[test]
 #[ignore = "writes the seeds"]
