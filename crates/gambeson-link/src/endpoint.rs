@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use gambeson_proto::record::{answer, request};
+use gambeson_proto::record::{Envelope, answer, request};
 use gambeson_proto::startpoint::Grant;
 use gambeson_proto::suite::Protection;
 
@@ -211,6 +211,15 @@ impl Request {
 
     pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
         self.reply.shared.upgrade()
+    }
+
+    /// Has another request of the same link handled, which came inside this one.
+    pub(crate) fn unpack(&self, shared: &Shared, envelope: Envelope, bytes: Vec<u8>) {
+        let Ok(mut state) = shared.lock() else { return };
+        if let Some(session) = state.sessions.get_mut(self.reply.to.session) {
+            session.park(self.reply.to.link, envelope, bytes);
+        }
+        state.progress(shared);
     }
 
     /// Whether nobody waits for an answer any more: the request was cancelled, it was one-way, or the link is over.

@@ -1,8 +1,8 @@
 //! Multicast to a set of startpoints, and reduction of their answers back (secure-nexus paper, sections 3.2 and 5.1).
 //!
-//! A large group is split into [`WIDTH`] parts. The first member of each is called for itself and, if its endpoint does
-//! so ([`crate::Handlers::forwards`]), passes the message on to the rest of its part, which it splits again; what comes back
-//! it combines. It is handed copies of the rest's startpoints, bound to its key, for which nobody is asked.
+//! A large group is split into [`WIDTH`] parts. The first member of each, if its endpoint does so
+//! ([`crate::Handlers::forwards`]), passes the message on to the rest of its part, which it splits again; what comes back it
+//! combines. Its own request is in what it is asked, and is handled as if it had come alone. It is handed copies of the rest's startpoints, bound to its key, for which nobody is asked.
 //!
 //! ```text
 //!  caller ──> 0 ──> 1, 2, 3          every member is called once, by the caller or by whom it comes through
@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use gambeson_proto::record::{self, Envelope, Kind};
 use gambeson_proto::startpoint::{AddressKind as Transport, Startpoint as Capability};
 use zeroize::Zeroizing;
 
@@ -166,10 +167,6 @@ impl Group {
         let mut whole = Outcome::Each(Vec::with_capacity(range.len()));
         for (part, Started { head, rest }) in parts.into_iter().zip(started) {
             let member = &self.members[part.start];
-            let head = head.and_then(|head| head.wait(deadline));
-            if matches!(head, Err(Error::Lost(_))) {
-                *member.link() = None;
-            }
             let behind = part.start + 1..part.end;
             let passed_on = rest.and_then(|pending| match pending.wait(left(deadline)) {
                 // What it says no to it has not done.
@@ -183,6 +180,16 @@ impl Group {
                     Some(came.within(&format!("through the one at {}", member.place())))
                 }
             });
+            let head = match head {
+                // It was to be passed on, too.
+                Ok((link, Head::Inside(_))) if passed_on.is_none() => {
+                    direct(&link, message).and_then(|head| head.wait(&link, deadline))
+                }
+                head => head.and_then(|(link, head)| head.wait(&link, deadline)),
+            };
+            if matches!(head, Err(Error::Lost(_))) {
+                *member.link() = None;
+            }
             let rest = passed_on.unwrap_or_else(|| self.list(behind, message, deadline));
             let before = part.start - range.start;
             whole = whole.and(Outcome::Each(vec![head]).and(rest, 1, message.operation()), before, message.operation());
@@ -219,7 +226,7 @@ impl Group {
         started.into_iter().map(|(_, started)| started).collect()
     }
 
-    /// Sends the message to the first of a part, and once more to be passed on.
+    /// Sends the message to the first of a part, to be passed on if it can be.
     fn start(
         &self,
         part: &Range<usize>,
@@ -232,18 +239,21 @@ impl Group {
             Err(why) => return Started { head: Err(why), rest: None },
         };
         let member = &self.members[part.start];
-        // The longest way first.
         let copies = if part.len() > 1 && !member.refuses.load(Ordering::Relaxed) { self.copies(part) } else { None };
-        let rest = copies.and_then(|copies| {
+        let begin = |copies| {
+            let (number, own) = match message.work {
+                Work::Send => (0, None),
+                Work::Call | Work::Reduce(_) => link.promise().map(|(number, own)| (number, Some(own)))?,
+            };
             // Who passes it on has to answer before we give up.
-            let request = message.encode(left(deadline) * 7 / 8, copies);
-            link.start_owned(FORWARD, &request).ok()
-        });
-        let head = match message.work {
-            Work::Send => link.post(message.handler, message.payload).map(|()| Head::Sent(link)),
-            Work::Call | Work::Reduce(_) => link.start_owned(message.handler, message.payload).map(Head::Called),
+            let request = message.encode(number, left(deadline) * 7 / 8, copies);
+            Ok::<_, Error>((Head::Inside(own), link.start_owned(FORWARD, &request)?))
         };
-        Started { head, rest }
+        let (head, rest) = match copies.map(begin) {
+            Some(Ok((head, rest))) => (Ok(head), Some(rest)),
+            Some(Err(_)) | None => (direct(&link, message), None),
+        };
+        Started { head: head.map(|head| (link, head)), rest }
     }
 
     /// The startpoints of the rest of a part for its first; `None`: they cannot be copied.
@@ -256,6 +266,14 @@ impl Group {
             copies.collect::<Result<Vec<_>, _>>().ok().map(|copies| wire::list(&copies))
         });
         rest.as_ref().map(|bytes| &bytes[..])
+    }
+}
+
+/// Sends the message to one member alone.
+fn direct(link: &Arc<Startpoint>, message: &Message<'_>) -> Result<Head, Error> {
+    match message.work {
+        Work::Send => link.post(message.handler, message.payload).map(|()| Head::Sent),
+        Work::Call | Work::Reduce(_) => link.start_owned(message.handler, message.payload).map(Head::Called),
     }
 }
 
@@ -294,21 +312,23 @@ impl Member {
 
 /// What was begun for one part.
 struct Started {
-    head: Result<Head, Error>,
+    head: Result<(Arc<Startpoint>, Head), Error>,
     /// If the first of the part was asked to call the rest of it.
     rest: Option<Pending<Arc<Startpoint>>>,
 }
 
 enum Head {
-    Sent(Arc<Startpoint>),
+    Sent,
     Called(Pending<Arc<Startpoint>>),
+    /// Its request is in what it is to pass on.
+    Inside(Option<Pending<Arc<Startpoint>>>),
 }
 
 impl Head {
-    fn wait(self, deadline: Instant) -> Result<Vec<u8>, Error> {
+    fn wait(self, link: &Startpoint, deadline: Instant) -> Result<Vec<u8>, Error> {
         match self {
-            Head::Called(pending) => pending.wait(left(deadline)),
-            Head::Sent(link) => match link.flush(left(deadline))? {
+            Head::Called(pending) | Head::Inside(Some(pending)) => pending.wait(left(deadline)),
+            Head::Sent | Head::Inside(None) => match link.flush(left(deadline))? {
                 true => Ok(Vec::new()),
                 false => Err(Error::TimedOut("it did not take the message in time".into())),
             },
@@ -386,6 +406,10 @@ pub(crate) fn forward(mut request: Request, operations: &[Operation]) {
     };
     let message = Message { work, handler: asked.handler, payload: asked.payload };
     let deadline = Instant::now() + asked.patience;
+    let flags = if asked.work == wire::SEND { 0 } else { record::request::ANSWER };
+    let (tag, size, data) = (asked.handler.into(), asked.payload.len() as u64, asked.own);
+    let own = Envelope { flags, tag, size, data, ..Envelope::new(Kind::Request) };
+    request.unpack(&shared, own, asked.payload.to_vec());
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let outcome = group.list(0..group.len(), &message, deadline);
         outcome.encode()

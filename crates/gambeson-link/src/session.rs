@@ -246,6 +246,12 @@ impl Session {
         self.ours.iter().any(Option::is_some)
     }
 
+    /// A request that came inside another one of the same link; it has its turn with the next progress.
+    pub(crate) fn park(&mut self, number: u64, envelope: Envelope, bytes: Vec<u8>) {
+        let request = Parked::Request { envelope, bytes, credit: 0, open: true };
+        self.parked.entry(number).or_default().push_back(request);
+    }
+
     /// Whether something waits on links to endpoints here.
     pub(crate) fn has_parked(&self) -> bool {
         !self.parked.is_empty()

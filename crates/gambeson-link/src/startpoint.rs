@@ -248,6 +248,13 @@ impl Startpoint {
         }
     }
 
+    /// The number of a request that goes to the endpoint inside another one, and its answer.
+    pub(crate) fn promise(self: &Arc<Self>) -> Result<(u64, Pending<Arc<Self>>), Error> {
+        let mut state = self.shared.lock()?;
+        let number = self.with(&mut state, Waiting::begin).ok_or_else(|| gone("it has ended"))?;
+        Ok((number, Pending::new(self.clone(), number)))
+    }
+
     /// Waits until what was sent is in the session's stream: how a fast sender is held to the pace of the handlers.
     pub(crate) fn drain(&self, deadline: Option<Instant>) -> Result<bool, Error> {
         let drained = |state: &mut State| {

@@ -1,7 +1,8 @@
 //! What is said to who passes messages on, and what he says.
 //!
 //! ```text
-//! asked:     version u8 | work u8 | operation u8, text | handler u32 | patience u32, milliseconds
+//! asked:     version u8 | work u8 | operation u8, text | number of its own request u64 | handler u32
+//!            patience u32, milliseconds
 //!            startpoints u32, { count u32 | { u32, startpoint } } | payload
 //! answered:  0 | each member: kind of error u8, 0 for none | u32, answer or sentence
 //!            1 | what all answers come to
@@ -44,17 +45,18 @@ impl<'m> Message<'m> {
         }
     }
 
-    /// For who passes it on to these startpoints.
-    pub(super) fn encode(&self, patience: Duration, list: &[u8]) -> Zeroizing<Vec<u8>> {
+    /// For who passes it on to these startpoints, and handles it under the number `own`.
+    pub(super) fn encode(&self, own: u64, patience: Duration, list: &[u8]) -> Zeroizing<Vec<u8>> {
         let (work, name) = match self.work {
             Work::Send => (SEND, ""),
             Work::Call => (CALL, ""),
             Work::Reduce(operation) => (REDUCE, operation.name()),
         };
         // One allocation: a vector that grows leaves copies of the startpoints' secrets behind.
-        let mut out = Zeroizing::new(Vec::with_capacity(15 + name.len() + list.len() + self.payload.len()));
+        let mut out = Zeroizing::new(Vec::with_capacity(23 + name.len() + list.len() + self.payload.len()));
         out.extend([VERSION, work, name.len() as u8]);
         out.extend(name.as_bytes());
+        out.extend(own.to_le_bytes());
         out.extend(self.handler.to_le_bytes());
         out.extend(u32::try_from(patience.as_millis()).unwrap_or(u32::MAX).to_le_bytes());
         out.extend((list.len() as u32).to_le_bytes());
@@ -68,6 +70,7 @@ impl<'m> Message<'m> {
 pub(super) struct Asked<'b> {
     pub(super) work: u8,
     pub(super) operation: &'b str,
+    pub(super) own: u64,
     pub(super) handler: u32,
     pub(super) patience: Duration,
     pub(super) list: &'b [u8],
@@ -82,9 +85,10 @@ impl<'b> Asked<'b> {
             return None;
         }
         let operation = std::str::from_utf8(reader.take(len.into())?).ok()?;
+        let own = u64::from_le_bytes(*reader.take(8)?.first_chunk()?);
         let (handler, patience) = (reader.number()?, Duration::from_millis(reader.number()?.into()));
         let list = reader.counted()?;
-        Some(Asked { work, operation, handler, patience, list, payload: reader.0 })
+        Some(Asked { work, operation, own, handler, patience, list, payload: reader.0 })
     }
 }
 
@@ -289,9 +293,9 @@ mod tests {
     fn what_was_written_is_read() {
         for work in [Work::Send, Work::Call, Work::Reduce(&Operation::SUM_F64)] {
             let message = Message { work, handler: 7, payload: b"payload" };
-            let bytes = message.encode(Duration::from_secs(3), b"list");
+            let bytes = message.encode(1 << 40, Duration::from_secs(3), b"list");
             let asked = Asked::decode(&bytes).expect("it was written so");
-            assert_eq!((asked.handler, asked.patience), (7, Duration::from_secs(3)));
+            assert_eq!((asked.own, asked.handler, asked.patience), (1 << 40, 7, Duration::from_secs(3)));
             assert_eq!((asked.list, asked.payload), (&b"list"[..], &b"payload"[..]));
             assert_eq!(asked.operation, message.operation().map_or("", Operation::name));
         }
@@ -315,7 +319,8 @@ mod tests {
     fn nonsense_is_refused_and_nothing_else_happens() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
         let message = Message { work: Work::Reduce(&Operation::CONCATENATE), handler: 7, payload: b"payload" };
-        let seeds = [message.encode(Duration::from_secs(3), &list(&[])).to_vec(), each().encode(), list(&[]).to_vec()];
+        let seeds =
+            [message.encode(5, Duration::from_secs(3), &list(&[])).to_vec(), each().encode(), list(&[]).to_vec()];
         for turn in 0..30_000 {
             let mut bytes = seeds[turn % 3].clone();
             for _ in 0..random.random_range(0..4) {
