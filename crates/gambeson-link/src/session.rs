@@ -327,16 +327,20 @@ impl Session {
 
     /// Gives the carrier what waits. Whether some is left.
     pub(crate) fn flush(&mut self) -> bool {
-        let Some(carrier) = self.carrier.as_mut().filter(|_| self.out.waits()) else { return false };
-        if let Err(cause) = self.out.write(&mut **carrier) {
+        if let Some(carrier) = self.carrier.as_mut().filter(|_| self.out.waits())
+            && let Err(cause) = self.out.write(&mut **carrier)
+        {
             self.lose(&cause.to_string());
             return false;
         }
-        // What is in shared memory is not lost on the way, so nothing is kept for another carrier.
-        if self.forgets() {
-            self.out.arrived(self.out.written());
+        if self.out.retained() > 0 && !self.change.is_held() {
+            // What is in shared memory is not lost on the way, so nothing is kept for another carrier.
+            if self.forgets() {
+                self.out.arrived(self.out.written());
+            }
+            self.out.free();
         }
-        self.out.waits()
+        self.carrier.is_some() && self.out.waits()
     }
 
     /// Reads what has come and does what it says. Whether anything did.
@@ -472,7 +476,7 @@ impl Session {
     fn take(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> Result<bool, Unacceptable> {
         let mut any = false;
         loop {
-            let Self { incoming, control, ours, theirs, parked, out, peer, links, suite, side, change, .. } = self;
+            let Self { incoming, control, ours, theirs, parked, out, peer, links, suite, side, .. } = self;
             let record = incoming.record(LONGEST).map_err(|_| Unacceptable("a record longer than any"))?;
             let Some((turn, record)) = record else { return Ok(any) };
             any = true;
@@ -535,7 +539,7 @@ impl Session {
                         }
                     }
                     word::ARRIVED => {
-                        if !change.is_held() && !out.arrived(data) {
+                        if !out.arrived(data) {
                             return Err(Unacceptable("that it has what was never sent"));
                         }
                     }

@@ -33,6 +33,8 @@ pub(crate) struct Outgoing {
     next: (usize, usize),
     /// Bytes of the session so far.
     end: u64,
+    /// How many of them the peer is known to have.
+    heard: u64,
     /// Records of the session so far; after 2^32 it begins anew.
     turn: u32,
     /// Bytes that carriers took before it was gone back: the peer may have them.
@@ -56,7 +58,16 @@ impl Chunk {
 
 impl Outgoing {
     pub(crate) fn new() -> Self {
-        Outgoing { chunks: VecDeque::new(), spare: Vec::new(), next: (0, 0), end: 0, turn: 0, sent: 0, crowded: false }
+        Outgoing {
+            chunks: VecDeque::new(),
+            spare: Vec::new(),
+            next: (0, 0),
+            end: 0,
+            turn: 0,
+            heard: 0,
+            sent: 0,
+            crowded: false,
+        }
     }
 
     /// The turn of the next record.
@@ -141,14 +152,18 @@ impl Outgoing {
         Ok(())
     }
 
-    /// The peer has all before `offset`. False: it cannot have that.
+    /// The peer has all before `offset`. False: it cannot have that. [`Outgoing::free`] lets go of it.
     pub(crate) fn arrived(&mut self, offset: u64) -> bool {
-        let written = self.written();
-        if offset > written.max(self.sent) {
+        if offset > self.written().max(self.sent) {
             return false;
         }
-        // What is sent again is what the peer waits for, whether it has it by now or not.
-        let offset = offset.min(written);
+        self.heard = self.heard.max(offset);
+        true
+    }
+
+    /// Lets go of what the peer has. What is sent again it waits for, whether it has it by now or not.
+    pub(crate) fn free(&mut self) {
+        let offset = self.heard.min(self.written());
         while self.next.0 > 0 && self.chunks[0].end() <= offset {
             let chunk = self.chunks.pop_front().expect("the next byte is in a later one");
             self.next.0 -= 1;
@@ -161,7 +176,6 @@ impl Outgoing {
             (self.chunks[0].len, self.chunks[0].start) = (0, offset);
             self.next = (0, 0);
         }
-        true
     }
 
     /// Bytes that no carrier took yet.

@@ -182,7 +182,7 @@ impl Session {
         if self.lost.is_some() {
             return true;
         }
-        (self.change.sought, self.change.held) = (false, false);
+        (self.change.sought, self.change.held, self.stirred) = (false, false, true);
         self.change.failed = Some(why.to_owned());
         if self.over.is_none() && self.change.keeping != Keeping::No {
             self.change.keeping = Keeping::No;
@@ -244,6 +244,7 @@ impl Session {
             self.end("the other end has lost what it had received: it was restored from an older state");
             return false;
         }
+        self.out.arrived(arrived);
         (self.carrier, self.lost, self.stirred) = (Some(carrier), None, true);
         (self.change.sought, self.change.held) = (false, false);
         self.change.carriers += 1;

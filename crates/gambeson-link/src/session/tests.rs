@@ -699,6 +699,7 @@ fn who_asks_how_far_we_have_come_and_does_not_listen_is_soon_done_with() {
         // It has all that it sealed taken from it, but takes nothing.
         while client.flush() {}
         client.out.arrived(client.out.written());
+        client.out.free();
         server.progress(&mut caches[1], &mut nobody);
         most = most.max(server.out.retained());
     }
@@ -765,7 +766,10 @@ fn what_is_sent_again_is_sent_whole_even_if_the_peer_says_meanwhile_that_it_has_
     assert_eq!(whole.len(), 300_004);
     // Half of it had come when the peer said how far it was, all of it since.
     assert!(out.rewind(150_000) && out.arrived(300_004));
+    out.free();
     assert_eq!(go(&mut out), whole[150_000..]);
+    out.free();
+    assert_eq!(out.retained(), 0, "what the peer had said is not forgotten while it is sent again");
     assert!(!out.arrived(300_005), "it cannot have that");
     assert!(out.arrived(300_004));
 }
