@@ -57,7 +57,7 @@ impl User {
     }
 }
 
-/// -
+/// Makes attributes of class `data`, sealed, for messages of up to 64 MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn gambeson_link_attributes_new(
     attributes: Option<&mut MaybeUninit<Option<Box<gambeson_link_attributes>>>>,

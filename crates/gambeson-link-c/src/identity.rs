@@ -78,7 +78,7 @@ pub extern "C" fn gambeson_link_identity_free(identity: Option<Box<gambeson_link
     free(identity);
 }
 
-/// -
+/// Makes one that accepts nobody yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn gambeson_link_trust_new(
     trust: Option<&mut MaybeUninit<Option<Box<gambeson_link_trust>>>>,

@@ -413,7 +413,7 @@ pub extern "C" fn gambeson_link_answers_free(answers: Option<Box<gambeson_link_a
     free(answers);
 }
 
-/// -
+/// Frees a startpoint and releases its link. Null is nothing to free.
 #[unsafe(no_mangle)]
 pub extern "C" fn gambeson_link_startpoint_free(startpoint: Option<Box<gambeson_link_startpoint>>) {
     free(startpoint);

@@ -209,7 +209,7 @@ gambeson_link_status gambeson_link_identity_key_hash(const gambeson_link_identit
 // Frees an identity that no configuration took. Null is nothing to free.
 void gambeson_link_identity_free(gambeson_link_identity *identity);
 
-// -
+// Makes one that accepts nobody yet.
 gambeson_link_status gambeson_link_trust_new(gambeson_link_trust **trust);
 
 // Accepts who proves that it has this job's secret; its roles are `rank`. Both ends need the job.
@@ -345,7 +345,7 @@ gambeson_link_status gambeson_link_domain_progress(const gambeson_link_domain *d
 // Closes a domain and frees it. Null is nothing to free. Not from a handler of its own.
 void gambeson_link_domain_free(gambeson_link_domain *domain);
 
-// -
+// Makes attributes of class `data`, sealed, for messages of up to 64 MiB.
 gambeson_link_status gambeson_link_attributes_new(gambeson_link_attributes **attributes);
 
 // The class of its links, by which policy rules go; up to 32 letters, digits, `-`, `_` and `.`.
@@ -614,7 +614,7 @@ gambeson_link_status gambeson_link_answers_next(gambeson_link_answers *answers,
 // Frees a stream of answers, and cancels its request if it is under way. Null is nothing to free.
 void gambeson_link_answers_free(gambeson_link_answers *answers);
 
-// -
+// Frees a startpoint and releases its link. Null is nothing to free.
 void gambeson_link_startpoint_free(gambeson_link_startpoint *startpoint);
 
 // Makes memory that startpoints of this endpoint reach if they have a `gambeson_link_capability_narrow_memory` with a
