@@ -7,12 +7,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gambeson_proto::record::{Envelope, Kind, answer, request};
 use gambeson_proto::startpoint::{Refusal, Window};
 
 use crate::desk::in_handler;
+use crate::domain::Progress;
 use crate::endpoint::Table;
 use crate::error::Error;
 use crate::link::Bytes;
@@ -20,6 +21,9 @@ use crate::request::Responder;
 use crate::session::{ANSWER_MAX, Incident};
 use crate::shared::Shared;
 use crate::startpoint::{Pending, Startpoint};
+
+/// How long a program that wants a region waits for an access that came before it.
+const WAY: Duration = Duration::from_millis(20);
 
 /// Memory of an endpoint that startpoints reach, as far as their windows go. It is there as long as somebody holds it;
 /// clones are the same memory.
@@ -101,6 +105,9 @@ impl Region {
     /// # Errors
     /// In a handler that is not threaded, when somebody has the region already: such a handler cannot wait.
     pub fn with<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> Result<T, Error> {
+        if !in_handler() {
+            self.0.give_way();
+        }
         // Dropped last, whatever the work comes to.
         let _told = Told(&self.0);
         let mut bytes = if in_handler() {
@@ -227,7 +234,7 @@ struct Told<'m>(&'m Memory);
 
 impl Drop for Told<'_> {
     fn drop(&mut self) {
-        if self.0.wanted.swap(false, Ordering::SeqCst)
+        if self.0.wanted.load(Ordering::SeqCst)
             && let Some(shared) = self.0.shared.upgrade()
         {
             shared.ring();
@@ -250,11 +257,33 @@ impl Memory {
 
     /// The bytes, unless somebody has them: who does rings when he is through.
     fn claim(&self) -> Option<MutexGuard<'_, Vec<u8>>> {
-        self.try_lock().or_else(|| {
+        let claimed = self.try_lock().or_else(|| {
             self.wanted.store(true, Ordering::SeqCst);
             // He may have gone in between, before he saw that.
             self.try_lock()
-        })
+        });
+        if claimed.is_some() {
+            self.wanted.store(false, Ordering::SeqCst);
+        }
+        claimed
+    }
+
+    /// Lets an access go first that found the region in the program's hands: a program that takes it again and again would
+    /// keep it out for ever. Not for long, as the access may have been given up; and where the program itself moves bytes,
+    /// nobody would come.
+    fn give_way(&self) {
+        let auto = || self.shared.upgrade().is_some_and(|shared| shared.progress == Progress::Auto);
+        if !self.wanted.load(Ordering::SeqCst) || !auto() {
+            return;
+        }
+        let until = Instant::now() + WAY;
+        while self.wanted.load(Ordering::SeqCst) {
+            if Instant::now() > until {
+                self.wanted.store(false, Ordering::SeqCst);
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
     }
 }
 
