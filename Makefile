@@ -73,13 +73,16 @@ deny: ## licences, bans and sources of all dependencies (installs cargo-deny int
 .PHONY: unit
 unit: ## the Rust tests
 	$(CARGO) test --locked --workspace
-	@if ldconfig -p 2>/dev/null | grep -q 'libfabric\.so\.1'; then \
-	  $(CARGO) test --locked -p gambeson-link -- --ignored over_libfabric; \
-	else echo "skipped: the tests of links over libfabric, of which there is none on this host (Debian: libfabric1)"; fi
 
 .PHONY: bench-link-branch
 bench-link-branch: ## what the possibility of transform modules costs links that have none, against a build without it
 	python3 tools/link_branch.py
+
+.PHONY: unit-libfabric
+unit-libfabric: ## links over libfabric, where there is one
+	@if ldconfig -p 2>/dev/null | grep -q 'libfabric\.so\.1'; then \
+	  $(CARGO) test --locked -p gambeson-link -- --ignored over_libfabric; \
+	else echo "skipped: the tests of links over libfabric, of which there is none on this host (Debian: libfabric1)"; fi
 
 .PHONY: test
 test: lint build python unit ## everything that fits 25 minutes on two cores
@@ -89,7 +92,7 @@ test: lint build python unit ## everything that fits 25 minutes on two cores
 test-long: lint build python unit ## everything, the long tests and the conformance suites included
 	$(PYTEST) --long
 	LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --locked -p gambeson-link --lib ring
-	$(MAKE) deny conformance fuzz-short miri asan
+	$(MAKE) unit-libfabric deny conformance fuzz-short miri asan
 
 .PHONY: conformance
 conformance: environments build ## other projects' MPI test suites, plain and sealed: docs/conformance.md
