@@ -71,7 +71,7 @@ deny: ## licences, bans and sources of all dependencies (installs cargo-deny int
 	@tools/deny.sh
 
 .PHONY: unit
-unit: ## the Rust tests
+unit: unit-libfabric ## the Rust tests
 	$(CARGO) test --locked --workspace
 
 .PHONY: bench-link-branch
@@ -92,7 +92,7 @@ test: lint build python unit ## everything that fits 25 minutes on two cores
 test-long: lint build python unit ## everything, the long tests and the conformance suites included
 	$(PYTEST) --long
 	LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --locked -p gambeson-link --lib ring
-	$(MAKE) unit-libfabric deny conformance fuzz-short miri asan
+	$(MAKE) deny conformance fuzz-short miri asan
 
 .PHONY: conformance
 conformance: environments build ## other projects' MPI test suites, plain and sealed: docs/conformance.md

@@ -26,7 +26,8 @@ pub mod ofi;
 pub mod shm;
 pub mod tcp;
 
-/// A duplex stream of bytes in order to one other domain; it never blocks.
+/// A duplex stream of bytes in order to one other domain; it never blocks. Dropping it says the end; what was written and
+/// not yet read there may be lost then, which sessions are made for.
 pub trait Carrier: Send {
     /// Takes as much of `bytes` as there is room for, and says how much that was.
     fn write(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize>;

@@ -24,7 +24,7 @@ use library::{Event, Info, Peer, Port};
 use message::{GREETING_MAX, Greeting, HEADER, Header, Shape, Token, Word};
 
 /// What stands ready of each carrier: a megabyte. Longer messages than these `ofi_rxm` does not send at once but has the
-/// other end fetch, and a ping-pong of 1 MiB over `tcp;ofi_rxm` with twice the size did not end.
+/// other end fetch.
 const SHAPE: Shape = Shape { window: 64, size: 16 << 10 };
 /// Buffers beside the window: for credit, of which no more can be under way, and for the last message.
 const BESIDE: usize = 6;
@@ -455,7 +455,8 @@ impl Carrier for Ofi {
             if self.due().is_some() || self.broken.is_some() || (want_write && self.has_room()) {
                 return Ok(true);
             }
-            let look_again = !self.waiting.is_empty() || !self.unposted.is_empty();
+            // What is on its way out some providers, `ofi_rxm` among them, only move on while somebody looks.
+            let look_again = self.sending > 0 || !self.waiting.is_empty() || !self.unposted.is_empty();
             if !self.watch.arm(&self.port, look_again)? {
                 return Ok(false);
             }
