@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use gambeson_proto::identity::HostIndex;
-use gambeson_proto::policy::{Place, Policy};
+use gambeson_proto::policy::{CONTROL, Place, Policy};
+use gambeson_proto::suite::Protection;
 
 pub fn policy(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -24,16 +25,29 @@ pub(crate) fn agrees(policy: &Policy) {
     assert_eq!(again.canonical(), canonical);
     assert_eq!(again.hash(), policy.hash());
     let hosts = [HostIndex(0), HostIndex(1), HostIndex(2), HostIndex::UNLISTED];
-    let addresses = [[10, 77, 0, 1], [10, 77, 1, 1], [127, 0, 0, 1]].map(|ip| IpAddr::V4(Ipv4Addr::from(ip)));
+    let said = [[10, 77, 0, 1], [10, 77, 1, 1], [127, 0, 0, 1]].map(|ip| Some(IpAddr::V4(Ipv4Addr::from(ip))));
+    let [one, two, three] = said;
+    let addresses = [one, two, three, None];
     let listed = |host: &HostIndex| *host == HostIndex::UNLISTED || policy.host_name(*host).is_some();
     let places: Vec<Place> =
         hosts.into_iter().filter(listed).flat_map(|host| addresses.map(|address| Place { host, address })).collect();
+    let mut classes = policy.classes();
+    classes.push(CONTROL);
     for &a in &places {
         for &b in &places {
             let decision = policy.decide(a, b);
             assert_eq!(decision, policy.decide(b, a));
             assert_eq!(decision.protection, again.decide(a, b).protection);
             assert!(decision.partition.is_none_or(|partition| partition < policy.partitions().len()));
+            for class in &classes {
+                let link = policy.decide_link(class, a, b);
+                assert_eq!(link, policy.decide_link(class, b, a));
+                assert_eq!(link.protection, again.decide_link(class, a, b).protection);
+                assert!(*class != CONTROL || link.protection <= Protection::Integrity);
+                // Who does not say where it is has nothing weaker for it.
+                let hidden = |place: Place| Place { address: None, ..place };
+                assert!(policy.decide_link(class, hidden(a), b).protection <= link.protection);
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use gambeson_proto::trace;
 use super::card::keys;
 use super::startpoint::{domain, family, session};
 
-const POLICIES: [(&str, &str); 4] = [
+const POLICIES: [(&str, &str); 5] = [
     ("empty", ""),
     ("plain", "protection = \"integrity\"\nsuite = \"aes-128-gcm\"\ngap_timeout = \"3 s\"\nintra_host = \"sealed\"\n"),
     (
@@ -26,6 +26,12 @@ const POLICIES: [(&str, &str); 4] = [
         "[[partition]]\nname = \"clinic\"\nhosts = [\"h1\", \"h2\"]\nepoch = 3\nsecret_file = \"s\"\n\n[[rule]]\n\
          between = [\"partition:clinic\", \"h3\"]\nprotection = \"privacy\"\n\n[[rule]]\nbetween = [\"10.77.0.0/24\", \
          \"h1\"]\nprotection = \"integrity\"\n\n[[rule]]\nbetween = [\"fd00::/8\", \"*\"]\nprotection = \"none\"\n",
+    ),
+    (
+        "classes",
+        "[[rule]]\nbetween = [\"10.77.0.0/24\", \"*\"]\nclass = \"fluxes\"\nprotection = \"none\"\n\n[[rule]]\n\
+         between = [\"h1\", \"*\"]\nclass = \"control\"\nprotection = \"integrity\"\n\n[[rule]]\nbetween = [\"h1\", \
+         \"h2\"]\nprotection = \"none\"\n",
     ),
     ("wrong", "protection = \"secret\"\n[[rule]]\nbetween = [\"h1\"]\n"),
 ];

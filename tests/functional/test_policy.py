@@ -81,6 +81,31 @@ def test_every_pair_is_explained_with_its_rule(gambeson: Path, tmp_path: Path) -
     assert f"h1  h2  privacy    by the rule at {policy}:6, with the key of partition clinic" in text, text
 
 
+def test_links_are_judged_by_their_class(gambeson: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        '[[rule]]\nbetween = ["10.77.0.0/24", "*"]\nclass = "fluxes"\nprotection = "integrity"\n'
+        '[[rule]]\nbetween = ["h1", "h2"]\nprotection = "none"\n'
+    )
+    words = ["--policy", str(policy), "h1=10.77.0.1", "h2=10.77.0.2"]
+    decided = {}
+    for name in (None, "fluxes", "control", "data"):
+        report = check(gambeson, tmp_path, *(["--class", name] if name else []), *words)
+        assert (report["class"], report["classes"]) == (name, ["fluxes"])
+        decided[name] = (report["pairs"][0]["protection"], report["pairs"][0]["rule"])
+    assert decided == {
+        None: ("none", f"the rule at {policy}:5"),
+        "fluxes": ("integrity", f"the rule at {policy}:1"),
+        "control": ("integrity", 'what links of class "control" always have'),
+        "data": ("none", f"the rule at {policy}:5"),
+    }
+    text = gambeson_run(gambeson, ["policy", "check", "--class", "fluxes", *words], tmp_path).stdout
+    assert "for          links of class fluxes" in text and f"h1  h2  integrity  by the rule at {policy}:1" in text
+    policy.write_text('[[rule]]\nbetween = ["*", "*"]\nclass = "control"\nprotection = "none"\n')
+    done = gambeson_run(gambeson, ["policy", "check", *words], tmp_path)
+    assert done.returncode == 78 and f"{policy}:4: links of class \"control\" are never without" in done.stderr, done
+
+
 def test_nothing_written_is_privacy(gambeson: Path, tmp_path: Path) -> None:
     report = check(gambeson, tmp_path, "a=10.0.0.1", "b=::1")
     assert report["files"] == []

@@ -288,7 +288,7 @@ impl<H: Host> Endpoint<H> {
         if peer.link.is_some() {
             return true;
         }
-        let place = |card: &Card| Place { host: card.host, address: card.address.ip() };
+        let place = |card: &Card| Place { host: card.host, address: Some(card.address.ip()) };
         let decision = self.job.policy.decide(place(&self.own), place(&peer.card));
         let partition = decision.partition.map(|index| &self.job.partitions[index]);
         let Ok(roots) = pair_roots(&self.job.keys, &self.identity, &peer.card.public_key, partition) else {

@@ -4,7 +4,8 @@
 //! version u8 | suite u8 | intra host u8 | gap timeout in ms u64
 //! hosts u16 x { length u8, name }
 //! partitions u16 x { length u8, name, epoch u32, members u16 x { host u16 } }
-//! layers u8 x { protection u8, rules u16 x { protection u8, 2 x selector } }
+//! layers u8 x { protection u8, rules u16 x { protection u8, class, 2 x selector } }
+//! class: length u8, name; of length 0 for a rule that speaks of messages, too
 //! selector: 0 | 1 host u16 | 4 address 4 bytes, prefix u8 | 6 address 16 bytes, prefix u8 | 2 partition u16
 //! ```
 //! Big endian. Decoding accepts exactly what encoding produces.
@@ -15,7 +16,7 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 
 use super::decide::Subnet;
-use super::document::{GAP_TIMEOUT_MAX, GAP_TIMEOUT_MIN};
+use super::document::{GAP_TIMEOUT_MAX, GAP_TIMEOUT_MIN, is_class};
 use super::{HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, RULES_MAX, Rule, Selector};
 use crate::identity::HostIndex;
 use crate::suite::{Protection, Suite};
@@ -49,6 +50,7 @@ impl Policy {
             count(&mut out, layer.rules.len());
             for rule in &layer.rules {
                 out.push(rule.protection as u8);
+                name(&mut out, rule.class.as_deref().unwrap_or_default());
                 for side in rule.between {
                     selector(&mut out, side);
                 }
@@ -164,6 +166,7 @@ impl Reader<'_> {
             rules: self.list(RULES_MAX, |reader| {
                 Ok(Rule {
                     protection: reader.protection()?,
+                    class: reader.class()?,
                     between: [reader.selector(hosts, partitions)?, reader.selector(hosts, partitions)?],
                 })
             })?,
@@ -209,6 +212,15 @@ impl Reader<'_> {
         Protection::from_number(self.byte()?).ok_or(CanonicalError)
     }
 
+    fn class(&mut self) -> Result<Option<Box<str>>, CanonicalError> {
+        if self.0.first() == Some(&0) {
+            self.0 = &self.0[1..];
+            return Ok(None);
+        }
+        let name = self.name()?;
+        if is_class(&name) { Ok(Some(name.into())) } else { Err(CanonicalError) }
+    }
+
     fn name(&mut self) -> Result<String, CanonicalError> {
         let length = usize::from(self.byte()?);
         let (name, rest) = self.0.split_at_checked(length).ok_or(CanonicalError)?;
@@ -248,8 +260,8 @@ fn ascending<T: Ord>(items: &[T]) -> Result<(), CanonicalError> {
     if items.is_sorted_by(|one, next| one < next) { Ok(()) } else { Err(CanonicalError) }
 }
 
-const VERSION: u8 = 1;
-const HASH_PREFIX: &[u8] = b"gambeson policy 1\0";
+const VERSION: u8 = 2;
+const HASH_PREFIX: &[u8] = b"gambeson policy 2\0";
 const LAYERS_MAX: usize = 2;
 const ANYWHERE: u8 = 0;
 const HOST: u8 = 1;

@@ -1,74 +1,124 @@
 //! Which protection holds between two places: the strongest answer of all layers, the first matching rule of each.
+//!
+//! A process may not say its address. Then a rule about a subnet may or may not be meant, and the stronger answer holds:
+//! of that rule, and of what would hold without it.
 
 use std::net::IpAddr;
 
-use super::{Layer, Policy, Rule, Selector};
+use super::{CONTROL, Layer, Policy, Rule, Selector};
 use crate::identity::HostIndex;
 use crate::suite::Protection;
 
-/// Where a process is, as its authenticated card states it; never a socket's address or a name looked up.
+/// Where a process is, as its authenticated card or greeting states it; never a socket's address or a name looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The host, if the policy lists it.
     pub host: HostIndex,
-    /// The address in the card.
-    pub address: IpAddr,
+    /// The address that it states, if it does.
+    pub address: Option<IpAddr>,
 }
 
 /// What holds between two places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// How their messages are protected.
+    /// How their messages, or their links, are protected.
     pub protection: Protection,
     /// The partition whose key goes into theirs: the first that both hosts belong to.
     pub partition: Option<usize>,
     /// The rule that decided, counted over all layers; none when a default did.
     pub rule: Option<usize>,
+    /// Whether rules would have it weaker than links of class [`CONTROL`] ever are.
+    pub is_control: bool,
 }
 
 impl Policy {
-    /// What holds between two places, in either order.
+    /// What holds for messages between two places, in either order.
     pub fn decide(&self, a: Place, b: Place) -> Decision {
+        self.judge(None, a, b)
+    }
+
+    /// What holds for a link of this class between two places, in either order.
+    pub fn decide_link(&self, class: &str, a: Place, b: Place) -> Decision {
+        let decision = self.judge(Some(class), a, b);
+        if class == CONTROL && decision.protection > Protection::Integrity {
+            return Decision { protection: Protection::Integrity, is_control: true, ..decision };
+        }
+        decision
+    }
+
+    fn judge(&self, class: Option<&str>, a: Place, b: Place) -> Decision {
         let mut first_rule = 0;
-        let mut decided: Option<(Protection, Option<usize>)> = None;
+        let mut decided: Option<Answer> = None;
         for layer in &self.layers {
-            let (protection, rule) = self.ask(layer, a, b);
-            let rule = rule.map(|rule| first_rule + rule);
-            decided = match decided {
-                // The strongest protection is the least.
-                Some((held, _)) if held <= protection => decided,
-                _ => Some((protection, rule)),
-            };
+            let (protection, rule) = self.ask(layer, class, a, b);
+            let answer = (protection, rule.map(|rule| first_rule + rule));
+            decided = Some(stronger(decided, answer));
             first_rule += layer.rules.len();
         }
         let (protection, rule) = decided.expect("a policy has at least one layer");
-        Decision { protection, partition: self.shared_partition(a.host, b.host), rule }
+        Decision { protection, partition: self.shared_partition(a.host, b.host), rule, is_control: false }
     }
 
-    fn ask(&self, layer: &Layer, a: Place, b: Place) -> (Protection, Option<usize>) {
-        let matching = layer.rules.iter().enumerate().find(|(_, rule)| self.applies(rule, a, b));
-        match matching {
-            Some((number, rule)) => (rule.protection, Some(number)),
-            None => (layer.protection, None),
+    fn ask(&self, layer: &Layer, class: Option<&str>, a: Place, b: Place) -> Answer {
+        let mut decided = None;
+        for (number, rule) in layer.rules.iter().enumerate().filter(|(_, rule)| rule.speaks_of(class)) {
+            let answer = (rule.protection, Some(number));
+            match self.applies(rule, a, b) {
+                Some(false) => {}
+                Some(true) => return stronger(decided, answer),
+                None => decided = Some(stronger(decided, answer)),
+            }
+        }
+        stronger(decided, (layer.protection, None))
+    }
+
+    /// Whether a rule is meant; `None`: nobody knows.
+    fn applies(&self, rule: &Rule, a: Place, b: Place) -> Option<bool> {
+        let [one, other] = rule.between;
+        let this_way = both(self.selects(one, a), self.selects(other, b));
+        let that_way = both(self.selects(one, b), self.selects(other, a));
+        match (this_way, that_way) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
         }
     }
 
-    fn applies(&self, rule: &Rule, a: Place, b: Place) -> bool {
-        let [one, other] = rule.between;
-        (self.selects(one, a) && self.selects(other, b)) || (self.selects(one, b) && self.selects(other, a))
-    }
-
-    fn selects(&self, selector: Selector, place: Place) -> bool {
+    fn selects(&self, selector: Selector, place: Place) -> Option<bool> {
         match selector {
-            Selector::Anywhere => true,
-            Selector::Host(host) => host == place.host,
-            Selector::Subnet(subnet) => subnet.contains(place.address),
-            Selector::Partition(partition) => self.partitions[usize::from(partition)].contains(place.host),
+            Selector::Anywhere => Some(true),
+            Selector::Host(host) => Some(host == place.host),
+            Selector::Subnet(subnet) => place.address.map(|address| subnet.contains(address)),
+            Selector::Partition(partition) => Some(self.partitions[usize::from(partition)].contains(place.host)),
         }
     }
 
     fn shared_partition(&self, a: HostIndex, b: HostIndex) -> Option<usize> {
         self.partitions.iter().position(|partition| partition.contains(a) && partition.contains(b))
+    }
+}
+
+impl Rule {
+    /// Whether it speaks of links of a class, or, without one, of messages.
+    pub(super) fn speaks_of(&self, class: Option<&str>) -> bool {
+        self.class.is_none() || self.class.as_deref() == class
+    }
+}
+
+/// A protection, and the rule that says so.
+type Answer = (Protection, Option<usize>);
+
+/// The stronger of two answers; of equal ones the earlier.
+fn stronger(held: Option<Answer>, answer: Answer) -> Answer {
+    // The strongest protection is the least.
+    held.filter(|(held, _)| *held <= answer.0).unwrap_or(answer)
+}
+
+fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
+    match (one, other) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
     }
 }
 

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::decide::Subnet;
-use super::{IntraHost, PolicyError};
+use super::{CONTROL, IntraHost, PolicyError};
+use crate::startpoint::CLASS_MAX;
 use crate::suite::{Protection, Suite};
 
 /// One parsed `gambeson.toml`; [`super::resolve`] makes it a policy.
@@ -41,6 +42,7 @@ pub(super) struct WrittenPartition {
 #[derive(Clone, Debug)]
 pub(super) struct WrittenRule {
     pub(super) between: [Side; 2],
+    pub(super) class: Option<String>,
     pub(super) protection: Protection,
     pub(super) line: usize,
 }
@@ -182,11 +184,24 @@ impl Reader<'_> {
                 ),
             ));
         };
-        Ok(WrittenRule {
-            between: [self.side(one)?, self.side(other)?],
-            protection: self.protection(&raw.protection)?.value,
-            line,
-        })
+        let protection = self.protection(&raw.protection)?.value;
+        let class = raw.class.as_ref().map(|word| self.class(word)).transpose()?;
+        if class.as_deref() == Some(CONTROL) && protection == Protection::None {
+            let what = "links of class \"control\" are never without protection; write \"integrity\" or \"privacy\"";
+            return Err(self.wrong(raw.protection.span(), what.to_owned()));
+        }
+        Ok(WrittenRule { between: [self.side(one)?, self.side(other)?], class, protection, line })
+    }
+
+    fn class(&self, word: &Spanned<String>) -> Result<String, PolicyError> {
+        let name = word.get_ref();
+        if is_class(name) {
+            return Ok(name.clone());
+        }
+        let what = format!(
+            "class \"{name}\" is none; use up to {CLASS_MAX} letters, digits, '-', '_' or '.', as its endpoints do"
+        );
+        Err(self.wrong(word.span(), what))
     }
 
     fn side(&self, word: &Spanned<String>) -> Result<Side, PolicyError> {
@@ -240,6 +255,11 @@ fn duration(text: &str) -> Option<Duration> {
     count.checked_mul(milliseconds).map(Duration::from_millis)
 }
 
+/// Whether a link can be of a class of this name.
+pub(super) fn is_class(name: &str) -> bool {
+    (1..=CLASS_MAX).contains(&name.len()) && name.chars().all(is_name_character)
+}
+
 fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
@@ -278,5 +298,6 @@ struct RawPartition {
 #[serde(deny_unknown_fields)]
 struct RawRule {
     between: Spanned<Vec<Spanned<String>>>,
+    class: Option<Spanned<String>>,
     protection: Spanned<String>,
 }

@@ -105,6 +105,8 @@ struct Layer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     between: [Selector; 2],
+    /// A rule with a class speaks of links of that class alone, one without of messages and of all links.
+    class: Option<Box<str>>,
     protection: Protection,
 }
 
@@ -119,6 +121,11 @@ enum Selector {
 }
 
 impl Policy {
+    /// The same protection for everything, and nothing else said.
+    pub fn uniform(protection: Protection) -> Self {
+        Policy { layers: vec![Layer { protection, rules: Vec::new() }], ..Policy::default() }
+    }
+
     /// Parses and resolves one document that stands alone, without a floor.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PolicyError> {
         let document = Document::parse(text, origin)?;
@@ -184,12 +191,50 @@ impl Policy {
         }
     }
 
+    /// Where each rule was written, over all layers: what the canonical form leaves out.
+    pub fn origins(&self) -> &[String] {
+        &self.origins
+    }
+
+    /// The same policy, whose rules were written there.
+    pub fn with_origins(mut self, origins: Vec<String>) -> Self {
+        self.origins = origins;
+        self
+    }
+
+    /// Why a decision is as it is, for people: `the rule at FILE:LINE`.
+    pub fn why(&self, decision: &Decision) -> String {
+        match decision.rule {
+            _ if decision.is_control => "what links of class \"control\" always have".to_owned(),
+            Some(rule) => self.rule_origin(rule),
+            None => "the default".to_owned(),
+        }
+    }
+
     /// Whether any pair of processes may exchange messages that are not private.
     pub fn weakens(&self) -> bool {
+        self.weakens_any(None)
+    }
+
+    /// Whether any pair of processes may have links of this class that are not private.
+    pub fn weakens_links(&self, class: &str) -> bool {
+        self.weakens_any(Some(class))
+    }
+
+    fn weakens_any(&self, class: Option<&str>) -> bool {
         self.layers.iter().all(|layer| {
-            layer.protection != Protection::Privacy
-                || layer.rules.iter().any(|rule| rule.protection != Protection::Privacy)
+            let weak = |rule: &Rule| rule.protection != Protection::Privacy && rule.speaks_of(class);
+            layer.protection != Protection::Privacy || layer.rules.iter().any(weak)
         })
+    }
+
+    /// The classes of links that rules name, in alphabetical order.
+    pub fn classes(&self) -> Vec<&str> {
+        let rules = self.layers.iter().flat_map(|layer| &layer.rules);
+        let mut classes: Vec<_> = rules.filter_map(|rule| rule.class.as_deref()).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        classes
     }
 }
 
@@ -221,6 +266,8 @@ fn index(position: usize) -> HostIndex {
     HostIndex(u16::try_from(position).expect("a policy lists at most HOSTS_MAX hosts"))
 }
 
+/// The class of links that have [`Protection::Integrity`] at least, whatever a policy says.
+pub const CONTROL: &str = "control";
 const DEFAULT_GAP_TIMEOUT: Duration = Duration::from_secs(30);
 /// 0xFFFF means "unlisted".
 const HOSTS_MAX: usize = 0xFFFF;

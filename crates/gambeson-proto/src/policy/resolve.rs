@@ -238,7 +238,11 @@ fn resolve_rule(policy: &Policy, rule: WrittenRule, origin: &str) -> Result<Rule
             }
         }
     };
-    Ok(Rule { between: [side(one)?, side(other)?], protection: rule.protection })
+    Ok(Rule {
+        between: [side(one)?, side(other)?],
+        class: rule.class.map(String::into_boxed_str),
+        protection: rule.protection,
+    })
 }
 
 fn position(hosts: &[String], host: &String) -> crate::identity::HostIndex {

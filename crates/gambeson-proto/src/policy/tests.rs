@@ -5,7 +5,7 @@ fn document(text: &str) -> Document {
 }
 
 fn place(policy: &Policy, host: &str, address: &str) -> Place {
-    Place { host: policy.host_index(host), address: address.parse().unwrap() }
+    Place { host: policy.host_index(host), address: Some(address.parse().unwrap()) }
 }
 
 /// What holds between two hosts written `name@address`.
@@ -260,4 +260,97 @@ fn secret_files_keep_their_origin() {
     let resolution = resolve(None, Some(Chosen::Named(&document(CLINIC)))).unwrap();
     let [file] = resolution.secret_files.as_slice() else { panic!("one partition, one secret file") };
     assert_eq!((file.path.as_str(), file.origin.as_str()), ("clinic.secret", "gambeson.toml"));
+}
+
+/// What holds for links of a class between two hosts written `name@address`, or `name` alone.
+fn link(policy: &Policy, class: &str, a: &str, b: &str) -> Decision {
+    let [a, b] = [a, b].map(|text| match text.split_once('@') {
+        Some((host, address)) => place(policy, host, address),
+        None => Place { host: policy.host_index(text), address: None },
+    });
+    let decision = policy.decide_link(class, a, b);
+    assert_eq!(decision, policy.decide_link(class, b, a), "decisions are symmetric");
+    let carried = Policy::from_canonical(&policy.canonical()).unwrap();
+    assert_eq!(carried.decide_link(class, a, b), decision, "and survive the journey");
+    decision
+}
+
+const COUPLED: &str = r#"
+[[rule]]
+between = ["ocean", "10.77.0.0/24"]
+class = "fluxes"
+protection = "integrity"
+
+[[rule]]
+between = ["ocean", "*"]
+protection = "none"
+
+[[rule]]
+between = ["*", "*"]
+class = "pictures"
+protection = "none"
+"#;
+
+#[test]
+fn a_rule_with_a_class_speaks_of_links_of_that_class_alone() {
+    let policy = Policy::parse(COUPLED, "p.toml").unwrap();
+    let of = |class, a, b| link(&policy, class, a, b).protection;
+    assert_eq!(of("fluxes", "ocean@10.77.0.1", "sky@10.77.0.2"), Protection::Integrity);
+    assert_eq!(of("data", "ocean@10.77.0.1", "sky@10.77.0.2"), Protection::None, "the next rule speaks of all links");
+    assert_eq!(protection(&policy, "ocean@10.77.0.1", "sky@10.77.0.2"), Protection::None, "and of messages");
+    assert_eq!(of("pictures", "sky@10.77.0.2", "land@10.77.0.3"), Protection::None);
+    assert_eq!(of("fluxes", "sky@10.77.0.2", "land@10.77.0.3"), Protection::Privacy);
+    assert_eq!(protection(&policy, "sky@10.77.0.2", "land@10.77.0.3"), Protection::Privacy);
+    assert_eq!(policy.classes(), ["fluxes", "pictures"]);
+    assert!(policy.weakens() && policy.weakens_links("fluxes"));
+    let alone = Policy::parse("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"a\"\nprotection = \"none\"", "p").unwrap();
+    assert!(!alone.weakens() && alone.weakens_links("a") && !alone.weakens_links("b"));
+    let decided = link(&policy, "fluxes", "ocean@10.77.0.1", "sky@10.77.0.2");
+    assert_eq!(policy.why(&decided), "the rule at p.toml:2");
+    let carried = Policy::from_canonical(&policy.canonical()).unwrap();
+    assert_eq!(carried.why(&decided), "rule 1");
+    assert_eq!(carried.with_origins(policy.origins().to_vec()).why(&decided), "the rule at p.toml:2");
+    let other = Policy::parse(&COUPLED.replace("\"fluxes\"", "\"flows\""), "p.toml").unwrap();
+    assert_ne!(policy.hash(), other.hash());
+}
+
+#[test]
+fn links_of_class_control_are_never_in_clear_unnoticed() {
+    let open = Policy::uniform(Protection::None);
+    let control = link(&open, "control", "a@10.0.0.1", "b@10.0.0.2");
+    assert_eq!((control.protection, control.is_control), (Protection::Integrity, true));
+    assert_eq!(open.why(&control), "what links of class \"control\" always have");
+    assert_eq!(link(&open, "data", "a", "b").protection, Protection::None);
+    assert_eq!(link(&Policy::default(), "control", "a", "b").protection, Protection::Privacy);
+    let refused = error("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"control\"\nprotection = \"none\"");
+    assert!(refused.starts_with("p.toml:4: links of class \"control\" are never without protection"), "{refused}");
+    let refused = error("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"a b\"\nprotection = \"none\"");
+    assert!(refused.starts_with("p.toml:3: class \"a b\" is none"), "{refused}");
+}
+
+#[test]
+fn who_does_not_say_where_it_is_gets_the_stronger_answer() {
+    let policy = Policy::parse(
+        "[[rule]]\nbetween = [\"10.0.0.0/8\", \"10.0.0.0/8\"]\nprotection = \"none\"\n\
+         [[rule]]\nbetween = [\"192.168.0.0/16\", \"*\"]\nprotection = \"integrity\"\n\
+         [[rule]]\nbetween = [\"*\", \"*\"]\nprotection = \"none\"",
+        "p",
+    )
+    .unwrap();
+    let of = |a, b| link(&policy, "data", a, b).protection;
+    assert_eq!(of("a@10.0.0.1", "b@10.0.0.2"), Protection::None);
+    assert_eq!(of("a@10.0.0.1", "b"), Protection::Integrity, "it may be in 192.168.0.0/16");
+    assert_eq!(of("a@192.168.0.1", "b"), Protection::Integrity);
+    let trusted = Policy::parse("[[rule]]\nbetween = [\"10.0.0.0/8\", \"*\"]\nprotection = \"none\"", "p").unwrap();
+    assert_eq!(link(&trusted, "data", "a", "b").protection, Protection::Privacy);
+    assert_eq!(link(&trusted, "data", "a@10.1.1.1", "b").protection, Protection::None);
+}
+
+#[test]
+fn a_class_is_held_by_the_floor_as_all_else() {
+    let floor = document("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"fluxes\"\nprotection = \"integrity\"");
+    let weak = document("[[rule]]\nbetween = [\"*\", \"*\"]\nprotection = \"none\"");
+    let policy = resolve(Some(&floor), Some(Chosen::Named(&weak))).unwrap().policy;
+    assert_eq!(link(&policy, "fluxes", "a", "b").protection, Protection::Integrity);
+    assert_eq!(link(&policy, "data", "a", "b").protection, Protection::Privacy);
 }

@@ -34,15 +34,19 @@ enum Action {
 ///   gap_timeout = "30 s"
 ///   intra_host = "mpi" | "sealed"
 ///   [[partition]]   name, hosts = [...], epoch = 1, secret_file = "..."   32 bytes or 64 hex digits, mode 0600
-///   [[rule]]        between = [SIDE, SIDE], protection = "..."   the first that matches holds
+///   [[rule]]        between = [SIDE, SIDE], class = "...", protection = "..."   the first that matches holds
 ///
-/// A SIDE is a host, a subnet such as 10.77.0.0/24, "partition:NAME" or "*".
+/// A SIDE is a host, a subnet such as 10.77.0.0/24, "partition:NAME" or "*". A rule with a class speaks of links of that
+/// class alone, one without of messages and of all links. Links of class "control" have integrity at least.
 #[derive(Args)]
 #[command(verbatim_doc_comment, after_long_help = STATUSES)]
 struct Check {
     /// The policy to check
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// What applies to links of this class, instead of to messages
+    #[arg(long, value_name = "CLASS")]
+    class: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,11 +59,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Action::Check(check) = &arguments.action;
     let loaded = policy_files::load(check.policy.as_deref())?;
     let places = check.hosts.iter().map(|host| place(host)).collect::<Result<Vec<_>, _>>()?;
-    let pairs = pairs(&loaded.resolution.policy, &places);
+    let class = check.class.as_deref();
+    let pairs = pairs(&loaded.resolution.policy, class, &places);
     if check.json {
-        print_json(&loaded, &pairs);
+        print_json(&loaded, class, &pairs);
     } else {
-        print_text(&loaded, &pairs);
+        print_text(&loaded, class, &pairs);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -96,31 +101,34 @@ struct Pair {
     why: String,
 }
 
-fn pairs(policy: &Policy, places: &[(String, IpAddr)]) -> Vec<Pair> {
+fn pairs(policy: &Policy, class: Option<&str>, places: &[(String, IpAddr)]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (number, one) in places.iter().enumerate() {
         for other in &places[number..] {
             if places.len() > 1 && std::ptr::eq(one, other) {
                 continue;
             }
-            pairs.push(pair(policy, one, other));
+            pairs.push(pair(policy, class, one, other));
         }
     }
     pairs
 }
 
-fn pair(policy: &Policy, one: &(String, IpAddr), other: &(String, IpAddr)) -> Pair {
-    let place = |(host, address): &(String, IpAddr)| Place { host: policy.host_index(host), address: *address };
-    let decision = policy.decide(place(one), place(other));
+fn pair(policy: &Policy, class: Option<&str>, one: &(String, IpAddr), other: &(String, IpAddr)) -> Pair {
+    let place = |(host, address): &(String, IpAddr)| Place { host: policy.host_index(host), address: Some(*address) };
+    let decision = match class {
+        Some(class) => policy.decide_link(class, place(one), place(other)),
+        None => policy.decide(place(one), place(other)),
+    };
     Pair {
         hosts: [one.0.clone(), other.0.clone()],
         protection: decision.protection.name(),
         partition: decision.partition.map(|partition| policy.partitions()[partition].name().to_owned()),
-        why: decision.rule.map_or_else(|| "the default".to_owned(), |rule| policy.rule_origin(rule)),
+        why: policy.why(&decision),
     }
 }
 
-fn print_text(loaded: &Loaded, pairs: &[Pair]) {
+fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair]) {
     let policy = &loaded.resolution.policy;
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
     println!(
@@ -130,9 +138,13 @@ fn print_text(loaded: &Loaded, pairs: &[Pair]) {
     println!("suite        {}", policy.suite());
     println!("gap timeout  {:?}", policy.gap_timeout());
     println!("inside hosts {}", policy.intra_host().name());
+    if !policy.classes().is_empty() {
+        println!("classes      {}", policy.classes().join(", "));
+    }
     for note in &loaded.resolution.notes {
         println!("note         {note}");
     }
+    println!("for          {}", class.map_or("messages".to_owned(), |class| format!("links of class {class}")));
     let width = pairs.iter().flat_map(|pair| &pair.hosts).map(String::len).max().unwrap_or(0);
     println!();
     for Pair { hosts: [one, other], protection, partition, why } in pairs {
@@ -142,7 +154,7 @@ fn print_text(loaded: &Loaded, pairs: &[Pair]) {
     }
 }
 
-fn print_json(loaded: &Loaded, pairs: &[Pair]) {
+fn print_json(loaded: &Loaded, class: Option<&str>, pairs: &[Pair]) {
     let policy = &loaded.resolution.policy;
     let pairs: Vec<_> = pairs
         .iter()
@@ -155,7 +167,9 @@ fn print_json(loaded: &Loaded, pairs: &[Pair]) {
         "suite": policy.suite().name(),
         "gap_timeout_ms": u64::try_from(policy.gap_timeout().as_millis()).expect("at most an hour"),
         "intra_host": policy.intra_host().name(),
+        "classes": policy.classes(),
         "notes": loaded.resolution.notes,
+        "class": class,
         "pairs": pairs,
     });
     println!("{report:#}");
