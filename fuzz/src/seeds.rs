@@ -221,10 +221,13 @@ fn startpoints(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
 }
 
 fn links(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
-    let greeting = |host: &str| [&[1, host.len() as u8], host.as_bytes(), &[0; 60]].concat();
-    seed("link_greeting", "greeting", greeting("host"));
-    seed("link_greeting", "nameless", greeting(""));
-    seed("link_greeting", "control", greeting("a\nb"));
+    let greeting = |host: &str, address: &[u8]| {
+        [&[2, host.len() as u8], host.as_bytes(), &[address.len() as u8], address, &[0; 60]].concat()
+    };
+    seed("link_greeting", "greeting", greeting("host", &[]));
+    seed("link_greeting", "addressed", greeting("host", &[10, 1, 2, 3]));
+    seed("link_greeting", "nameless", greeting("", &[0; 16]));
+    seed("link_greeting", "control", greeting("a\nb", &[]));
     seed("link_greeting", "resumption", gambeson_link::fuzzing::resumption_seed());
     for (name, program) in HANDSHAKES {
         seed("link_handshake", name, program.to_vec());

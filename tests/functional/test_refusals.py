@@ -340,10 +340,10 @@ def test_unknown_mpiexec(gambeson: Path, tmp_path: Path) -> None:
     refused(job, "says nothing of an MPI known here", "put `gambeson run --` directly in front of the mpiexec of MPICH")
 
 
-def test_a_program_in_place_of_mpiexec_is_not_started(gambeson: Path, tmp_path: Path) -> None:
-    program = script(tmp_path / "simulation", f"touch {tmp_path}/ran")
-    job = run_marked([str(gambeson), "run", "--", program], env=clean_environment(), timeout=60)
-    refused(job, "is not the launcher of an MPI", "put `gambeson run --` directly in front of the mpiexec")
+def test_a_script_around_mpiexec_is_not_started(gambeson: Path, tmp_path: Path) -> None:
+    program = script(tmp_path / "simulation", f"[ $1 = --version ] || {{ touch {tmp_path}/ran; mpiexec -n 2 true; }}")
+    job = run_marked([str(gambeson), "run", "--", program, "1"], env=clean_environment(), timeout=60)
+    refused(job, "says nothing of an MPI known here", "put `gambeson run --` directly in front of the mpiexec")
     assert not (tmp_path / "ran").exists()
 
 

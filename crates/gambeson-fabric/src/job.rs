@@ -1,14 +1,9 @@
-//! The job this process belongs to: its credential, its rank and host, and the page in which the
-//! launcher sees that every rank is protected.
-//!
-//! `GAMBESON_JOB` names a directory that only its owner can enter; the secret is in a file in it,
-//! never in the environment.
+//! The job this process belongs to, and the page in which the launcher sees that every rank is protected.
 
-use std::env;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +13,7 @@ use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::endpoint::{Config, Job};
 use gambeson_proto::identity::HostIndex;
 use gambeson_proto::ledger::{self, Counter, Counters, Registration, State};
-use zeroize::Zeroizing;
+use gambeson_site::job;
 
 use crate::report::{refuse_once, say_once};
 
@@ -64,24 +59,13 @@ pub(crate) fn endpoints_open() -> u64 {
 
 /// How sentences begin that name this process.
 pub(crate) fn prefix() -> String {
-    let host = match MEMBERSHIP.get() {
-        Some(membership) => membership.host_name.clone(),
-        None => host_name(),
-    };
-    match rank() {
-        Some(rank) => format!("rank {rank} on {host}: "),
-        None => format!("process {} on {host}: ", std::process::id()),
-    }
+    format!("{}: ", job::who())
 }
 
-/// Leaves word for the launcher, as the guard does: who on the first line, then why. The first word counts.
+/// Leaves word for the launcher, as the guard does.
 pub(crate) fn refused(sentence: &str) {
-    let Some(directory) = env::var_os("GAMBESON_JOB").map(PathBuf::from) else { return };
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
-    if let Ok(mut file) = options.open(directory.join(format!("refused-{}", std::process::id()))) {
-        let who = prefix();
-        let _ = file.write_all(format!("{}\n{sentence}\n", who.trim_end_matches(": ")).as_bytes());
+    if let Some(directory) = job::directory() {
+        job::leave(&directory, "refused", &job::who(), sentence);
     }
 }
 
@@ -172,46 +156,22 @@ impl Membership {
 pub(crate) const COUNTERS: usize = Counter::ALL.len();
 
 fn join() -> Result<Membership, String> {
-    let remedy = "start the program with `gambeson run`";
-    let Some(directory) = env::var_os("GAMBESON_JOB").map(PathBuf::from) else {
-        return Err(format!("this process belongs to no sealed job (GAMBESON_JOB is not set); {remedy}"));
-    };
-    same_gambeson(&directory)?;
-    let path = directory.join("credential");
-    let refused = |why: String| format!("the job's credential {} can't be used: {why}; {remedy}", path.display());
-    let bytes = read_credential(&path).map_err(refused)?;
-    let credential = Credential::decode(&bytes).map_err(|error| refused(error.to_string()))?;
+    let job::Job { directory, credential } = job::find("the provider here")?;
     #[cfg(feature = "nonce-oracle")]
     crate::nonce_log::open()?;
     let config = config(&credential);
     let job = Job::from(credential);
-    let host_name = host_name();
+    let host_name = job::host_name();
     Ok(Membership {
         host: job.policy.host_index(&host_name),
         job: Arc::new(job),
         config,
-        rank: rank(),
+        rank: job::rank(),
         host_name,
         trace_limit: std::fs::read_to_string(directory.join("trace")).ok().and_then(|limit| limit.parse().ok()),
         directory,
         page: Mutex::new(None),
     })
-}
-
-/// Formats change between versions, and each would take the other's records for garbage.
-fn same_gambeson(directory: &Path) -> Result<(), String> {
-    let ours = env!("CARGO_PKG_VERSION");
-    match std::fs::read_to_string(directory.join("version")) {
-        Ok(theirs) if theirs == ours => Ok(()),
-        Ok(theirs) => Err(format!(
-            "the provider here is of Gambeson {ours}, and the job was started by Gambeson {theirs}; install the same \
-             Gambeson, all of it, on every host of the job"
-        )),
-        Err(error) => Err(format!(
-            "which Gambeson started the job is not known ({}/version: {error}); start the program with `gambeson run`",
-            directory.display()
-        )),
-    }
 }
 
 fn config(credential: &Credential) -> Config {
@@ -231,45 +191,6 @@ fn config(credential: &Credential) -> Config {
         config.unexpected_limit = usize::try_from(unexpected_bytes).unwrap_or(usize::MAX);
     }
     config
-}
-
-fn read_credential(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    let open = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC).open(path);
-    let file = open.map_err(|error| error.to_string())?;
-    let meta = file.metadata().map_err(|error| error.to_string())?;
-    // SAFETY: geteuid has no preconditions.
-    let user = unsafe { libc::geteuid() };
-    if !meta.is_file() {
-        return Err("it is no regular file".into());
-    }
-    if meta.uid() != user {
-        return Err(format!("it belongs to user {} and this process runs as user {user}", meta.uid()));
-    }
-    if meta.mode() & 0o077 != 0 {
-        return Err(format!("others may read or write it (mode {:o})", meta.mode() & 0o7777));
-    }
-    if meta.len() > CREDENTIAL_MAX {
-        return Err(format!("it has {} bytes, more than any credential", meta.len()));
-    }
-    // One allocation: a vector that grows leaves copies of the secret behind.
-    let mut bytes = Zeroizing::new(vec![0; meta.len() as usize]);
-    (&file).read_exact(&mut bytes).map_err(|error| error.to_string())?;
-    Ok(bytes)
-}
-
-/// This process's rank, from what the launchers of the MPI libraries set.
-fn rank() -> Option<u32> {
-    let names = ["PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"];
-    let known = names.iter().find_map(|name| env::var(name).ok()?.parse().ok());
-    known.filter(|&rank: &u32| rank < RANK_LIMIT)
-}
-
-fn host_name() -> String {
-    let mut name = [0_u8; 256];
-    // SAFETY: the buffer has this length; the last byte stays zero.
-    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(0);
-    String::from_utf8_lossy(&name[..end]).into_owned()
 }
 
 /// One page of memory that the launcher reads.
@@ -321,8 +242,3 @@ impl Page {
         unsafe { self.0.add(offset).cast::<AtomicU64>().as_ref() }
     }
 }
-
-/// Larger than any credential can be, in bytes.
-const CREDENTIAL_MAX: u64 = 16 << 20;
-/// Cards have 24 bits for the rank, the last of which means unknown.
-const RANK_LIMIT: u32 = 0xFF_FFFF;

@@ -19,6 +19,9 @@ pub(crate) fn job() -> Option<PathBuf> {
 /// Leaves word that this process starts MPI, so that the launcher knows whom to expect, and
 /// compares the process's environment with what the launcher set.
 pub(crate) fn check(job: &Path) -> Result<(), Refusal> {
+    if job.join("no-mpi").exists() {
+        return Err(Refusal::no_launcher());
+    }
     refusal::leave(job, "started", "");
     let file = job.join("environment");
     let expected = fs::read_to_string(&file).map_err(|error| Refusal::no_job(&file, &error))?;

@@ -25,6 +25,14 @@ impl Refusal {
         }
     }
 
+    /// The job was started for links, without a launcher, so nothing leads this MPI to the provider.
+    pub(crate) fn no_launcher() -> Self {
+        Self {
+            cause: "it starts MPI, and this job was started without a launcher of an MPI, for links".to_owned(),
+            remedy: "Put `gambeson run --` directly in front of the mpiexec of the program's MPI".to_owned(),
+        }
+    }
+
     /// Something changed the environment between the launcher and MPI.
     pub(crate) fn changed(name: &str, expected: &str, found: Option<&OsStr>) -> Self {
         let now = match found {

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use gambeson_link::{Config, Domain, KeyHash, Progress};
+use gambeson_link::{Config, Domain, KeyHash, Policy, Progress};
 
 use crate::failure::{Failure, answer, done, free, gambeson_link_status};
 use crate::identity::{gambeson_link_identity, gambeson_link_trust};
@@ -150,7 +150,7 @@ pub extern "C" fn gambeson_link_config_weakest(
     weakest: u32,
 ) -> gambeson_link_status {
     set(config, |config| {
-        config.weakest = protection_of(weakest)?;
+        config.policy = Policy::uniform(protection_of(weakest)?);
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use gambeson_link::{Attributes, Call, Endpoint, Handlers, Request};
+use gambeson_link::{Attributes, Call, Endpoint, Handlers, Protection, Request};
 
 use crate::domain::gambeson_link_domain;
 use crate::failure::{Failure, done, free, gambeson_link_status};
@@ -62,7 +62,7 @@ impl User {
 pub extern "C" fn gambeson_link_attributes_new(
     attributes: Option<&mut MaybeUninit<Option<Box<gambeson_link_attributes>>>>,
 ) -> gambeson_link_status {
-    done(|| make(attributes, || Ok(gambeson_link_attributes(Attributes::default()))))
+    done(|| make(attributes, || Ok(gambeson_link_attributes(Attributes::default().protection(Protection::Privacy)))))
 }
 
 fn set(
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn gambeson_link_attributes_class(
     set(attributes, |attributes| Ok(attributes.class(unsafe { text(name, "the class")? })))
 }
 
-/// How its links are protected, if the policy asks for no more.
+/// How its links are protected at the least, whatever the policies of both ends say.
 ///
 /// A `gambeson_link_protection`.
 #[unsafe(no_mangle)]

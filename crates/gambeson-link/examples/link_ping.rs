@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use gambeson_link::carrier::{Carrier, ofi, shm, tcp};
 use gambeson_link::{
-    Attributes, Capability, Config, Domain, Handlers, Identity, Progress, Protection, Startpoint, Transport, Trust,
+    Attributes, Capability, Config, Domain, Handlers, Identity, Policy, Progress, Protection, Startpoint, Transport,
+    Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -24,7 +25,7 @@ fn config() -> Config {
     let job = JobKeys { job_id: [1; 16], job_secret, policy_hash: [1; 32], suite: Suite::Aes256Gcm };
     let mut config = Config::new(Identity::generate().expect("a key"), Trust::default().job(job));
     config.progress = Progress::Manual;
-    config.weakest = Protection::None;
+    config.policy = Policy::uniform(Protection::None);
     config
 }
 

@@ -6,12 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use gambeson_proto::record::{Kind, request};
-use gambeson_proto::startpoint::{self, Refusal, StartpointBook, Terms};
+use gambeson_proto::startpoint::{self, Activation, Refusal, StartpointBook, Terms};
+use gambeson_proto::suite::Protection;
 
-use crate::domain::floor;
 use crate::endpoint::{Binding, Handler, Origin, Reply, Request, Table};
 use crate::identity::Peer;
 use crate::link::Bytes;
+use crate::policy::Judge;
 use crate::refusals;
 use crate::region;
 use crate::request::{Call, Responder};
@@ -39,6 +40,7 @@ pub(crate) fn without_domain<T>(run: impl FnOnce() -> T) -> T {
 
 pub(crate) struct Desk<'d> {
     pub(crate) book: &'d mut StartpointBook,
+    pub(crate) judge: &'d Judge,
     pub(crate) tables: &'d BTreeMap<u64, Arc<Table>>,
     pub(crate) tampered: &'d mut u64,
     pub(crate) key: SessionKey,
@@ -54,16 +56,34 @@ fn now() -> u64 {
 impl Desk<'_> {
     /// What the peer is told. It was counted where it was refused.
     fn refused(&self, refusal: Refusal, peer: &Peer) -> String {
-        refusals::say(self.book.refused(refusal), || format!("{} on {} was refused: {refusal}", peer.name, peer.host));
-        refusal.to_string()
+        self.refused_so(refusal, refusal.to_string(), peer)
+    }
+
+    fn refused_so(&self, refusal: Refusal, why: String, peer: &Peer) -> String {
+        refusals::say(self.book.refused(refusal), || format!("{} on {} was refused: {why}", peer.name, peer.host));
+        why
     }
 }
 
 impl crate::session::Desk for Desk<'_> {
     fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String> {
-        let terms = |class: &str| Terms { floor: floor(self.shared.weakest, class), partition: None };
+        let mut decided = None;
+        let partition = self.judge.partition(links, peer);
+        let terms = |class: &str| {
+            let decision = self.judge.decide(class, peer);
+            decided = Some((class.to_owned(), decision));
+            Terms { floor: decision.protection, partition }
+        };
         let admitted = self.book.admit(links, activation, now(), terms);
-        let admitted = admitted.map_err(|refusal| self.refused(refusal, peer))?;
+        let admitted = admitted.map_err(|refusal| {
+            let asked = Activation::decode(activation).map_or(Protection::Privacy, |activation| activation.protection);
+            match &decided {
+                Some((class, decision)) if refusal == Refusal::Unprotected && asked > decision.protection => {
+                    self.refused_so(refusal, self.judge.refusal(class, peer, asked, decision), peer)
+                }
+                _ => self.refused(refusal, peer),
+            }
+        })?;
         let activation = admitted.activation;
         let table = self.tables.get(&activation.endpoint).ok_or("the endpoint is closed")?;
         let (number, protection) = (activation.number, activation.protection);

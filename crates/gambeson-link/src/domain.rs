@@ -1,17 +1,21 @@
 //! A domain: a process's place among links. It listens, holds the sessions and endpoints, and moves everything on.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gambeson_pages::PageBox;
+use gambeson_proto::key_schedule::PartitionKey;
+use gambeson_proto::policy::Policy;
 use gambeson_proto::startpoint::{
     AddressKind as Transport, Caveat, EndpointKey, Limits, Refusal, Startpoint as Capability, StartpointBook,
     Transforms, Voucher,
 };
 use gambeson_proto::suite::Protection;
+use gambeson_site::job::{leave, who};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
 use crate::desk::in_handler;
@@ -20,6 +24,7 @@ use crate::error::Error;
 use crate::group::Kept;
 use crate::handshake::Party;
 use crate::identity::{Identity, KeyHash, Trust};
+use crate::policy::Judge;
 use crate::pool::Pool;
 use crate::refusals::Refusals;
 use crate::region::Region;
@@ -47,6 +52,9 @@ pub struct Config {
     pub trust: Trust,
     /// The host it is on, for people and policies.
     pub host: String,
+    /// The address of its host that it states, for policy rules about subnets; without one the first that it listens on,
+    /// if that is one that others can reach. Of who states none, the stronger answer holds.
+    pub address: Option<IpAddr>,
     /// Its rank in the job, if it has one.
     pub rank: Option<u32>,
     /// Where it listens; empty for one that only connects.
@@ -58,15 +66,18 @@ pub struct Config {
     pub fabric: Vec<(String, Option<String>)>,
     /// Who moves bytes.
     pub progress: Progress,
-    /// The weakest protection that any link of this domain may have. Links of class `control` have
-    /// [`Protection::Integrity`] at least, whatever this says.
-    pub weakest: Protection,
+    /// How its links are protected, by where they lead and by their class. Everything is sealed unless it says otherwise.
+    pub policy: Policy,
     /// How long a session that lost its connection waits for another one before it is over.
     pub patience: Duration,
     /// Transform modules of the program's own, beside those that every domain has.
     pub transforms: Vec<Arc<dyn Transform>>,
     /// After how long a connection is given up over which a peer says nothing that owes an answer.
     pub silence: Duration,
+    /// The job's partitions, with the policy that says who is in which.
+    pub(crate) partitions: Option<(Policy, Vec<PartitionKey>)>,
+    /// Where the launcher of the job looks who has links.
+    pub(crate) job: Option<PathBuf>,
 }
 
 impl Config {
@@ -77,15 +88,18 @@ impl Config {
             identity,
             trust,
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            address: None,
             rank: None,
             listen: Vec::new(),
             shm: true,
             fabric: Vec::new(),
             progress: Progress::Auto,
-            weakest: Protection::Privacy,
+            policy: Policy::default(),
             patience: Duration::from_secs(60),
             transforms: Vec::new(),
             silence: Duration::from_secs(20),
+            partitions: None,
+            job: None,
         }
     }
 
@@ -123,22 +137,13 @@ impl Domain {
     /// # Errors
     /// When the identity cannot be used, or an address not be listened on.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let Config {
-            identity,
-            trust,
-            host,
-            rank,
-            listen,
-            shm,
-            fabric,
-            progress,
-            weakest,
-            patience,
-            transforms,
-            silence,
-        } = config;
+        let Config { identity, trust, host, address, rank, listen, fabric, .. } = config;
+        let Config { shm, progress, policy, patience, transforms, silence, partitions, job, .. } = config;
         let modules = Modules::new(transforms)?;
-        let party = Arc::new(Party::new(identity, trust, host, rank)?);
+        let reachable = |address: &IpAddr| !address.is_unspecified() && !address.is_loopback();
+        let address = address.or_else(|| listen.iter().map(SocketAddr::ip).find(reachable));
+        let judge = Judge::new(policy, host.clone(), address, partitions);
+        let party = Arc::new(Party::new(identity, trust, host, address, rank)?);
         let doors = Doors::open(&listen, shm, &fabric, party.key_hash())?;
         let no_epoll = |cause: rustix::io::Errno| Error::system("the domain cannot be opened")(cause.into());
         let queue = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_epoll)?;
@@ -149,7 +154,7 @@ impl Domain {
         }
         let (listening, addresses) = (doors.tcp(), doors.addresses(party.key_hash()));
         let book = StartpointBook::new(party.key_hash().0, Limits::default());
-        let state = State::new(doors, book);
+        let state = State::new(doors, book, judge);
         let shared = Arc::new_cyclic(|me| Shared {
             state: Some(Mutex::new(state)),
             here: PageBox::new(1),
@@ -159,7 +164,6 @@ impl Domain {
             listening,
             addresses,
             progress,
-            weakest,
             modules,
             patience,
             silence,
@@ -174,6 +178,9 @@ impl Domain {
             std::thread::Builder::new().name("gambeson-link".into()).spawn(move || shared.serve())
         });
         let thread = thread.transpose().map_err(Error::system("the domain's thread cannot be started"))?;
+        if let Some(job) = job {
+            leave(&job, "linked", &who(), "");
+        }
         Ok(Domain { shared, thread })
     }
 
@@ -197,17 +204,8 @@ impl Domain {
     /// Makes an endpoint.
     ///
     /// # Errors
-    /// When two handlers have one number, the class is no name, the protection is weaker than this domain allows, or it
-    /// lacks a transform module.
+    /// When two handlers have one number, the class is no name, or this domain lacks a transform module.
     pub fn endpoint(&self, attributes: Attributes, handlers: Handlers) -> Result<Endpoint, Error> {
-        let floor = floor(self.shared.weakest, &attributes.class);
-        if attributes.protection > floor {
-            let (asked, class) = (attributes.protection, &attributes.class);
-            let what = format!(
-                "links of class {class:?} may not be as weak as {asked:?}: this domain allows {floor:?} at the least"
-            );
-            return Err(Error::Startpoint(what));
-        }
         let names = Transforms::new(attributes.transforms.iter().map(String::as_str));
         let names = names.map_err(|cause| Error::Startpoint(cause.to_string()))?;
         let modules = self.shared.modules.select(&names)?;
@@ -270,6 +268,29 @@ impl Domain {
         Ok(Refusals { connections: state.refused, tampered: state.tampered, startpoints })
     }
 
+    /// Follows another policy from now on. Links that are weaker than it allows end, and say why; the others stay as they
+    /// are. The domains at the other ends keep theirs.
+    ///
+    /// # Errors
+    /// Inside a handler that is not threaded.
+    pub fn set_policy(&self, policy: Policy) -> Result<(), Error> {
+        let mut state = self.shared.lock()?;
+        let State { sessions, judge, cache, .. } = &mut *state;
+        judge.set(policy);
+        for session in sessions.values_mut() {
+            let peer = session.peer.clone();
+            session.end_links(cache, |class, protection| {
+                let decision = judge.decide(class, &peer);
+                (protection > decision.protection).then(|| judge.refusal(class, &peer, protection, &decision))
+            });
+            session.flush();
+        }
+        self.shared.stirred(&state);
+        drop(state);
+        self.shared.ring();
+        Ok(())
+    }
+
     /// Does what there is to do: takes what has come, runs handlers, sends what waits. With [`Progress::Manual`] nothing
     /// else does. Waits for it at most so long; whether there was anything.
     ///
@@ -320,7 +341,9 @@ impl Endpoint {
     /// When a caveat cannot be.
     pub fn startpoint(&self, caveats: impl IntoIterator<Item = Caveat>) -> Result<Capability, Error> {
         let addresses = self.shared.addresses.clone();
-        let caveats = std::iter::once(Caveat::Protection(self.table.attributes.protection)).chain(caveats);
+        let least = self.table.attributes.protection;
+        let least = (least != Protection::None).then_some(Caveat::Protection(least));
+        let caveats = least.into_iter().chain(caveats);
         let mut state = self.shared.lock()?;
         let minted = state.book.mint(self.number, random()?, addresses, caveats);
         minted.map_err(|cause| Error::Startpoint(cause.to_string()))
@@ -383,11 +406,6 @@ pub(crate) fn copy_for(shared: &Shared, capability: &Capability, holder: KeyHash
         true => Error::Identity("this domain has no Ed25519 key, and no other vouches for copies".into()),
         false => Error::Startpoint(cause.to_string()),
     })
-}
-
-/// What links of a class must have at the least.
-pub(crate) fn floor(weakest: Protection, class: &str) -> Protection {
-    if class == "control" { weakest.min(Protection::Integrity) } else { weakest }
 }
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {

@@ -26,14 +26,9 @@ pub struct Attributes {
 }
 
 impl Default for Attributes {
-    /// Class `data`, sealed, messages of up to 64 MiB.
+    /// Class `data`, protected as the policy says, messages of up to 64 MiB.
     fn default() -> Self {
-        Attributes {
-            class: "data".into(),
-            protection: Protection::Privacy,
-            message_max: 64 << 20,
-            transforms: Vec::new(),
-        }
+        Attributes { class: "data".into(), protection: Protection::None, message_max: 64 << 20, transforms: Vec::new() }
     }
 }
 
@@ -45,7 +40,7 @@ impl Attributes {
         self
     }
 
-    /// How its links are protected, if the policy asks for no more.
+    /// How its links are protected at the least, whatever the policies of both ends say.
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
         self.protection = protection;

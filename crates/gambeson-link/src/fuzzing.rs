@@ -23,9 +23,10 @@ use crate::stranger::{Met, Stranger};
 
 /// A greeting is read or is none; what was read can be shown to people.
 pub fn greeting(bytes: &[u8]) {
-    if let Some(host) = is_greeting(bytes) {
+    if let Some((host, address)) = is_greeting(bytes) {
+        let address = address.map_or(0, |address| if address.is_ipv4() { 4 } else { 16 });
         assert!(!host.chars().any(char::is_control));
-        assert_eq!(bytes.len(), 2 + host.len() + 4 + 16 + 8 + 32);
+        assert_eq!(bytes.len(), 2 + host.len() + 1 + address + 4 + 16 + 8 + 32);
     }
 }
 
@@ -73,7 +74,8 @@ fn identity() -> Identity {
 fn parties() -> &'static [Arc<Party>; 3] {
     static PARTIES: OnceLock<[Arc<Party>; 3]> = OnceLock::new();
     PARTIES.get_or_init(|| {
-        [1, 1, 2].map(|secret| Arc::new(Party::new(identity(), job(secret), "host".into(), Some(3)).expect("a party")))
+        [1, 1, 2]
+            .map(|secret| Arc::new(Party::new(identity(), job(secret), "host".into(), None, Some(3)).expect("a party")))
     })
 }
 

@@ -15,6 +15,7 @@
 //! of its job lets an unknown certificate pass there, as a rank's key is fresh, and asks for the proof in the greeting.
 
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use gambeson_proto::key_schedule::{JobKeys, SessionKeys, Side, session_secret};
@@ -38,7 +39,7 @@ use crate::identity::{Identity, KeyHash, Peer, ROLE, Trust};
 
 const PROTOCOL: &[u8] = b"gambeson-link/1";
 const EXPORT: &[u8] = b"EXPORTER-gambeson-link";
-const GREETING_VERSION: u8 = 1;
+const GREETING_VERSION: u8 = 2;
 /// No greeting, and no flight of TLS, is longer; who sends more is no domain.
 const FLIGHT_MAX: usize = 1 << 16;
 const NO_RANK: u32 = u32::MAX;
@@ -48,6 +49,7 @@ pub(crate) struct Party {
     trust: Arc<Trust>,
     hash: KeyHash,
     host: String,
+    address: Option<IpAddr>,
     rank: Option<u32>,
     key: Arc<dyn SigningKey>,
     client: Arc<ClientConfig>,
@@ -55,7 +57,13 @@ pub(crate) struct Party {
 }
 
 impl Party {
-    pub(crate) fn new(identity: Identity, trust: Trust, host: String, rank: Option<u32>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        identity: Identity,
+        trust: Trust,
+        host: String,
+        address: Option<IpAddr>,
+        rank: Option<u32>,
+    ) -> Result<Self, Error> {
         let unusable =
             |cause: rustls::Error| Error::Identity(format!("the certificate or its key cannot be used: {cause}"));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -82,7 +90,7 @@ impl Party {
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
         server.send_tls13_tickets = 0;
         let (client, server) = (Arc::new(client), Arc::new(server));
-        Ok(Party { trust, hash, host, rank, key, client, server })
+        Ok(Party { trust, hash, host, address, rank, key, client, server })
     }
 
     pub(crate) fn key_hash(&self) -> KeyHash {
@@ -212,11 +220,22 @@ impl Handshake {
         Ok(Secret32::from_bytes(*secret))
     }
 
-    /// version 1 | end's host 1 + n | rank 4 | job 16 | policy 8 | proof 32, behind their length
+    /// version 1 | end's host 1 + n | its address 1 + 0, 4 or 16 | rank 4 | job 16 | policy 8 | proof 32, behind their length
     fn greet(&mut self) -> Result<(), Error> {
         let host = &self.party.host.as_bytes()[..self.party.host.len().min(255)];
         let mut words = vec![GREETING_VERSION, host.len() as u8];
         words.extend_from_slice(host);
+        match self.party.address {
+            None => words.push(0),
+            Some(IpAddr::V4(address)) => {
+                words.push(4);
+                words.extend_from_slice(&address.octets());
+            }
+            Some(IpAddr::V6(address)) => {
+                words.push(16);
+                words.extend_from_slice(&address.octets());
+            }
+        }
         words.extend_from_slice(&self.party.rank.unwrap_or(NO_RANK).to_be_bytes());
         match self.party.job() {
             Some(job) => {
@@ -268,7 +287,8 @@ impl Handshake {
                 "the key at that address is not the one that the startpoint names: another process listens there now";
             return Err(Error::Refused(what.into()));
         }
-        let known = |name: String, roles| Peer { key, name, roles, host: heard.host.clone() };
+        let (host, address) = (&heard.host, heard.address);
+        let known = |name: String, roles| Peer { key, name, roles, host: host.clone(), address };
         let mut why = "its key is not among those that are accepted here".to_owned();
         if let Some(job) = self.party.job() {
             let other = if self.side == Side::Client { Side::Server } else { Side::Client };
@@ -301,14 +321,15 @@ impl Handshake {
 /// The role of whoever proved the job's secret.
 const JOB_ROLE: &str = "rank";
 
-/// The host in a greeting, if it is one.
+/// The host and the address in a greeting, if it is one.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn is_greeting(bytes: &[u8]) -> Option<String> {
-    Greeting::decode(bytes).ok().map(|greeting| greeting.host)
+pub(crate) fn is_greeting(bytes: &[u8]) -> Option<(String, Option<IpAddr>)> {
+    Greeting::decode(bytes).ok().map(|greeting| (greeting.host, greeting.address))
 }
 
 struct Greeting {
     host: String,
+    address: Option<IpAddr>,
     rank: Option<u32>,
     job: [u8; 16],
     policy: [u8; 8],
@@ -324,13 +345,21 @@ impl Greeting {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (&[version, length], rest) = bytes.split_first_chunk()?;
         let (host, rest) = rest.split_at_checked(usize::from(length))?;
+        let (&length, rest) = rest.split_first()?;
+        let (address, rest) = rest.split_at_checked(usize::from(length))?;
+        let address = match length {
+            0 => None,
+            4 => Some(IpAddr::from(<[u8; 4]>::try_from(address).ok()?)),
+            16 => Some(IpAddr::from(<[u8; 16]>::try_from(address).ok()?)),
+            _ => return None,
+        };
         let (rank, rest) = rest.split_first_chunk()?;
         let (job, rest) = rest.split_first_chunk()?;
         let (policy, rest) = rest.split_first_chunk()?;
         let proof = rest.try_into().ok()?;
         let rank = Some(u32::from_be_bytes(*rank)).filter(|&rank| rank != NO_RANK);
         let host = std::str::from_utf8(host).ok().filter(|host| !host.chars().any(char::is_control))?.to_owned();
-        (version == GREETING_VERSION).then_some(Greeting { host, rank, job: *job, policy: *policy, proof })
+        (version == GREETING_VERSION).then_some(Greeting { host, address, rank, job: *job, policy: *policy, proof })
     }
 }
 

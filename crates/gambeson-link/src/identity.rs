@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -153,6 +154,8 @@ pub struct Peer {
     pub roles: Vec<String>,
     /// The host that it says it is on; vouched for by whoever vouches for it.
     pub host: String,
+    /// The address that it says its host has, if it does: what policy rules about subnets go by.
+    pub address: Option<IpAddr>,
 }
 
 /// The prefix of a role among a certificate's URIs.

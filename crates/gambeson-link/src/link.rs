@@ -402,6 +402,27 @@ impl Link {
         }
     }
 
+    /// It is not to be, or not any more: nothing goes out on it from now on.
+    pub(crate) fn deny(&mut self, why: &str) {
+        self.queue.clear();
+        if let Role::Start(waiting) = &mut self.role {
+            waiting.deny(why);
+        }
+    }
+
+    /// Its class; the session's own link has none.
+    pub(crate) fn class(&self) -> Option<&str> {
+        match &self.role {
+            Role::Control => None,
+            Role::Start(waiting) => Some(waiting.class()),
+            Role::End(binding) => Some(&binding.table.attributes.class),
+        }
+    }
+
+    pub(crate) fn protection(&self) -> Protection {
+        self.protection
+    }
+
     /// Authenticates a record and takes it in.
     pub(crate) fn open<'r>(
         &mut self,

@@ -22,6 +22,7 @@ pub(crate) struct Waiting {
     expected: Option<[u8; 16]>,
     /// Whether records may go before: sealed ones prove by themselves who can read them.
     ahead: bool,
+    class: Box<str>,
     /// Answers that are here and not taken.
     ready: usize,
     /// Why nothing will come any more, and whether that is the endpoint's will.
@@ -60,13 +61,19 @@ pub(crate) enum Answer {
 
 impl Waiting {
     /// For a link whose endpoint must answer so.
-    pub(crate) fn new(expected: [u8; 16], ahead: bool) -> Self {
-        Waiting { places: Vec::new(), free: Vec::new(), expected: Some(expected), ahead, ready: 0, over: None }
+    pub(crate) fn new(expected: [u8; 16], ahead: bool, class: &str) -> Self {
+        let class = class.into();
+        Waiting { places: Vec::new(), free: Vec::new(), expected: Some(expected), ahead, class, ready: 0, over: None }
+    }
+
+    /// The link's class.
+    pub(crate) fn class(&self) -> &str {
+        &self.class
     }
 
     /// Whether the link's records may go.
     pub(crate) fn may_send(&self) -> bool {
-        self.ahead || self.expected.is_none()
+        (self.ahead || self.expected.is_none()) && self.over.is_none()
     }
 
     /// The endpoint answered. Whether it has the link's keys.
@@ -139,7 +146,7 @@ impl Waiting {
 
     /// What has come of an answer; `waker` hears of more when nothing has.
     pub(crate) fn poll(&mut self, number: u64, waker: Option<&Waker>) -> Answer {
-        let over = self.over.clone();
+        let over = self.refused();
         let Some(place) = self.place(number) else { return Answer::End };
         match place.answers.pop_front() {
             Some(Ok(bytes)) => {
@@ -155,8 +162,7 @@ impl Waiting {
             }
             None if place.last => Answer::End,
             None => match over {
-                Some((why, true)) => Answer::Refused(Error::Startpoint(why)),
-                Some((why, false)) => Answer::Refused(Error::Lost(why)),
+                Some(why) => Answer::Refused(why),
                 None => {
                     if let Some(waker) = waker {
                         place.waker = Some(waker.clone());

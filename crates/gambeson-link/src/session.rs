@@ -222,10 +222,16 @@ impl Session {
     }
 
     /// Opens a link from a startpoint here: the activation goes out before anything else of the link.
-    pub(crate) fn open_link(&mut self, cache: &mut KeyCache, opening: Opening, stack: Option<Box<Stack>>) -> u64 {
+    pub(crate) fn open_link(
+        &mut self,
+        cache: &mut KeyCache,
+        opening: Opening,
+        class: &str,
+        stack: Option<Box<Stack>>,
+    ) -> u64 {
         let Opening { activation, keys } = opening;
         let (number, protection) = (activation.number, activation.protection);
-        let role = Role::Start(Box::new(Waiting::new(keys.answer, protection != Protection::None)));
+        let role = Role::Start(Box::new(Waiting::new(keys.answer, protection == Protection::Privacy, class)));
         let mut link = Link::new(number, directed(keys, End::Startpoint), self.suite, protection, role);
         link.stack = stack;
         debug_assert_eq!(place(number), self.ours.len(), "links are numbered in turn");
@@ -250,6 +256,30 @@ impl Session {
     pub(crate) fn park(&mut self, number: u64, envelope: Envelope, bytes: Vec<u8>) {
         let request = Parked::Request { envelope, bytes, credit: 0, open: true };
         self.parked.entry(number).or_default().push_back(request);
+    }
+
+    /// Ends links for which there is a reason to, by their class and protection: both ends hear it.
+    pub(crate) fn end_links(&mut self, cache: &mut KeyCache, why: impl Fn(&str, Protection) -> Option<String>) {
+        if self.over.is_some() {
+            return;
+        }
+        let reason = |link: &Link| why(link.class()?, link.protection());
+        let mut words = Vec::new();
+        for link in self.ours.iter_mut().flatten() {
+            if let Some(why) = reason(link) {
+                link.deny(&why);
+                words.push((word::RELEASED, link.number(), link.records().0.to_be_bytes().to_vec()));
+            }
+        }
+        for place in &mut self.theirs {
+            if let Some(link) = place.take_if(|link| reason(link).is_some()) {
+                let why = reason(&link).expect("there is one");
+                words.push((word::DENIED, link.number(), why.into_bytes()));
+            }
+        }
+        for (what, number, bytes) in words {
+            self.say(cache, what, number, &bytes);
+        }
     }
 
     /// Whether something waits on links to endpoints here.
@@ -533,9 +563,8 @@ impl Session {
                         let why = String::from_utf8_lossy(bytes.get()).into_owned();
                         if side_of(data) == *side
                             && let Some(Some(link)) = ours.get_mut(place(data))
-                            && let Role::Start(waiting) = &mut link.role
                         {
-                            waiting.deny(&why);
+                            link.deny(&why);
                         }
                     }
                     word::ARRIVED => {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use gambeson_pages::PageBox;
 use gambeson_proto::startpoint::{Address, AddressKind as Transport};
-use gambeson_proto::suite::Protection;
 use rustix::event::{Timespec, epoll};
 use slotmap::{Key, KeyData};
 
@@ -42,7 +41,6 @@ pub(crate) struct Shared {
     pub(crate) listening: Vec<SocketAddr>,
     pub(crate) addresses: Vec<Address>,
     pub(crate) progress: Progress,
-    pub(crate) weakest: Protection,
     /// Transform modules that links can have.
     pub(crate) modules: Modules,
     pub(crate) patience: Duration,

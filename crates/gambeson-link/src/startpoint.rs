@@ -14,7 +14,7 @@ use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Startpoint as
 use gambeson_proto::suite::Protection;
 
 use crate::carrier;
-use crate::domain::{Progress, floor, random};
+use crate::domain::{Progress, random};
 use crate::error::Error;
 use crate::link::{Link, Role};
 use crate::request::{Answer, Waiting};
@@ -29,6 +29,7 @@ pub struct Startpoint {
     pub(crate) shared: Arc<Shared>,
     session: SessionKey,
     number: u64,
+    protection: Protection,
     capability: Capability,
 }
 
@@ -38,20 +39,22 @@ impl Startpoint {
             Caveat::Protection(protection) => Some(*protection),
             _ => None,
         });
-        // The strongest that anybody asks for; sealed if nobody does.
-        let asked = asked.min().unwrap_or(Protection::Privacy);
-        let protection = asked.min(floor(shared.weakest, capability.class()));
+        // The strongest that anybody asks for.
+        let asked = asked.min().unwrap_or(Protection::None);
         let stack = Stack::open(&shared.modules.select(capability.transforms())?, End::Startpoint)?;
         let mut state = shared.lock()?;
-        let State { sessions, cache, .. } = &mut *state;
+        let State { sessions, judge, cache, .. } = &mut *state;
         let found = sessions.get_mut(session).filter(|session| session.over().is_none());
         let found = found.ok_or_else(|| Error::Lost("the session with the startpoint's owner is over".into()))?;
-        let opening = capability.activate(found.links(), random()?, protection, None);
+        let peer = found.peer.clone();
+        let protection = asked.min(judge.decide(capability.class(), &peer).protection);
+        let partition = judge.partition(found.links(), &peer);
+        let opening = capability.activate(found.links(), random()?, protection, partition);
         let opening = opening.map_err(|cause| Error::Startpoint(cause.to_string()))?;
-        let number = found.open_link(cache, opening, stack);
+        let number = found.open_link(cache, opening, capability.class(), stack);
         found.flush();
         drop(state);
-        Ok(Startpoint { shared: shared.clone(), session, number, capability: capability.clone() })
+        Ok(Startpoint { shared: shared.clone(), session, number, protection, capability: capability.clone() })
     }
 
     /// What it is bound by.
@@ -82,6 +85,12 @@ impl Startpoint {
     /// was connected to: the other end chooses.
     pub fn prefer(&self, transport: Option<Transport>, patience: Duration) -> Result<(), Error> {
         self.shared.prefer(self.session, transport, Instant::now() + patience)
+    }
+
+    /// How the link is protected: as the policies of both ends, the endpoint and the startpoint want it.
+    #[must_use]
+    pub fn protection(&self) -> Protection {
+        self.protection
     }
 
     /// Sends a request that nobody answers.
@@ -200,6 +209,9 @@ impl Startpoint {
             return Err(gone(why));
         }
         let (link, out) = session.link(self.number).ok_or_else(|| gone("it was released"))?;
+        if let Some(why) = waiting(link).refused() {
+            return Err(why);
+        }
         if link.is_packed_here() {
             return Err(Self::waits_for_itself());
         }

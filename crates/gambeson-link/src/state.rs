@@ -13,6 +13,7 @@ use crate::desk::Desk;
 use crate::endpoint::{Origin, Table};
 use crate::error::Error;
 use crate::identity::KeyHash;
+use crate::policy::Judge;
 use crate::reconnect;
 use crate::refusals;
 use crate::route::Doors;
@@ -67,6 +68,7 @@ pub(crate) struct State {
     pub(crate) tampered: u64,
     doors: Doors,
     pub(crate) book: StartpointBook,
+    pub(crate) judge: Judge,
     pub(crate) tables: BTreeMap<u64, Arc<Table>>,
     pub(crate) next_endpoint: u64,
     pub(crate) cache: KeyCache,
@@ -79,7 +81,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(doors: Doors, book: StartpointBook) -> Self {
+    pub(crate) fn new(doors: Doors, book: StartpointBook, judge: Judge) -> Self {
         State {
             sessions: SlotMap::with_key(),
             by_peer: HashMap::new(),
@@ -90,6 +92,7 @@ impl State {
             tampered: 0,
             doors,
             book,
+            judge,
             tables: BTreeMap::new(),
             next_endpoint: 1,
             cache: KeyCache::new(CACHED_LINKS),
@@ -149,9 +152,9 @@ impl State {
         if !all {
             self.heed(shared.events(Duration::ZERO));
         }
-        let State { sessions, book, tables, cache, tampered, .. } = self;
+        let State { sessions, book, judge, tables, cache, tampered, .. } = self;
         for (key, session) in sessions.iter_mut().filter(|(_, session)| all || session.is_stirred()) {
-            let mut desk = Desk { book, tables, tampered, key, shared };
+            let mut desk = Desk { book, judge, tables, tampered, key, shared };
             any |= session.progress(cache, &mut desk);
         }
         if any {

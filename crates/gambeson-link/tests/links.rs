@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use gambeson_link::{
-    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Protection, Request,
-    Startpoint, Transport, Trust,
+    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Request, Startpoint,
+    Transport, Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -289,33 +289,6 @@ fn who_posts_goes_on_and_learns_when_there_was_room() {
     }
     assert!(!startpoint.flush(Duration::from_millis(20)).expect("the link is there"), "no room yet");
     assert!(startpoint.flush(PATIENCE).expect("the link is there"), "room in the end");
-}
-
-#[test]
-fn links_are_as_weak_as_both_domains_wrote_down_and_no_weaker() {
-    let weak = |mut config: Config| {
-        config.weakest = Protection::None;
-        config
-    };
-    for protection in [Protection::Integrity, Protection::None] {
-        let strict = Domain::open(listening(of_job())).expect("a domain");
-        let attributes = Attributes::default().protection(protection);
-        let refused = strict.endpoint(attributes.clone(), Handlers::new()).err().expect("too weak").to_string();
-        assert!(refused.contains("may not be as weak"), "{refused}");
-        let server = Domain::open(weak(listening(of_job()))).expect("a domain");
-        let count = Arc::default();
-        let endpoint = server.endpoint(attributes, handlers(&count)).expect("as weak as allowed");
-        let capability = endpoint.startpoint([]).expect("a startpoint");
-        for config in [config(of_job()), weak(config(of_job()))] {
-            let client = Domain::open(config).expect("a domain");
-            let startpoint = client.startpoint(&capability, PATIENCE).expect("a link");
-            for len in [8, 100_000] {
-                assert_eq!(startpoint.call(ECHO, &vec![3; len], PATIENCE).expect("an answer"), vec![3; len]);
-            }
-        }
-        let control = Attributes::default().class("control").protection(Protection::None);
-        server.endpoint(control, Handlers::new()).err().expect("control is never in clear");
-    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gambeson_link::{
-    Attributes, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Protection, Startpoint, Trust,
+    Attributes, Config, Domain, Endpoint, Error, Handlers, Identity, Policy, Progress, Protection, Startpoint, Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -25,7 +25,7 @@ fn config(shm: bool) -> Config {
         suite: Suite::Aes256Gcm,
     };
     let mut config = Config::new(Identity::generate().expect("a key"), Trust::default().job(job));
-    (config.shm, config.weakest) = (shm, Protection::None);
+    (config.shm, config.policy) = (shm, Policy::uniform(Protection::None));
     config
 }
 
@@ -73,8 +73,8 @@ fn over_all(mut test: impl FnMut(&Pair)) {
         for protection in Protection::ALL {
             test(&pair(shm, Progress::Auto, Attributes::default().protection(protection)));
         }
-        test(&pair(shm, Progress::Manual, Attributes::default()));
-        test(&pair(shm, Progress::Auto, Attributes::default().transform("zstd")));
+        test(&pair(shm, Progress::Manual, Attributes::default().protection(Protection::Privacy)));
+        test(&pair(shm, Progress::Auto, Attributes::default().protection(Protection::Privacy).transform("zstd")));
     }
 }
 
@@ -108,7 +108,8 @@ fn gathered_buffers_arrive_as_one_message() {
         assert_eq!(*pair.kept.lock().expect("no panic"), [b"one way"]);
     });
     let owned = {
-        let Pair { startpoint, _client, _endpoint, _server, .. } = pair(true, Progress::Auto, Attributes::default());
+        let Pair { startpoint, _client, _endpoint, _server, .. } =
+            pair(true, Progress::Auto, Attributes::default().protection(Protection::Privacy));
         let pending = Arc::new(startpoint).gather_owned(ECHO, &[b"kept", b" apart"]).start().expect("it goes");
         pending.wait(PATIENCE).expect("an answer")
     };
@@ -155,7 +156,7 @@ fn what_is_packed_arrives_as_one_message() {
 #[test]
 fn others_wait_behind_a_pack_and_nothing_mixes() {
     for shm in [true, false] {
-        let pair = pair(shm, Progress::Auto, Attributes::default());
+        let pair = pair(shm, Progress::Auto, Attributes::default().protection(Protection::Privacy));
         let startpoint = &pair.startpoint;
         std::thread::scope(|threads| {
             for thread in 0..3 {
@@ -243,7 +244,7 @@ fn a_pack_holds_what_was_said_of_it_and_its_thread_does_not_wait_for_itself() {
 
 #[test]
 fn a_pack_over_a_link_that_is_refused_or_over_says_so() {
-    let pair = pair(true, Progress::Auto, Attributes::default());
+    let pair = pair(true, Progress::Auto, Attributes::default().protection(Protection::Privacy));
     let revoked = pair._endpoint.startpoint([]).expect("a startpoint");
     pair._endpoint.revoke(&revoked).expect("it is its own");
     let startpoint = pair._client.startpoint(&revoked, PATIENCE).expect("a link, as far as can be known here");

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gambeson_link::{
-    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Protection, Refusal, Trust,
+    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Policy, Protection, Refusal,
+    Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -276,14 +277,14 @@ fn uses_are_counted_over_all_copies_and_all_links() {
 #[test]
 fn a_handler_that_a_startpoint_does_not_name_is_refused_over_a_link_in_clear_too() {
     let mut weak = config().listen("127.0.0.1:0".parse().expect("an address"));
-    weak.weakest = Protection::None;
+    weak.policy = Policy::uniform(Protection::None);
     let domain = Domain::open(weak).expect("a domain");
     let handlers = Handlers::new().inline(ECHO, |call| call.answer(call.payload));
     let attributes = Attributes::default().protection(Protection::None);
     let endpoint = domain.endpoint(attributes, handlers).expect("an endpoint");
     let in_clear = endpoint.startpoint([Caveat::methods([COUNT])]).expect("a startpoint");
     let mut client = config();
-    client.weakest = Protection::None;
+    client.policy = Policy::uniform(Protection::None);
     let client = Domain::open(client).expect("a domain");
     let refused = attempt(&client, &in_clear, ECHO).expect_err("not its handler").to_string();
     assert!(refused.contains("does not allow this handler"), "{refused}");

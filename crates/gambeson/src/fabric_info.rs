@@ -38,7 +38,7 @@ pub(crate) fn of_launcher(launcher: &Launcher, libraries: &Libraries) -> Option<
     let launcher = launcher.mpi();
     let path = match launcher.flavour {
         // Of the MPI behind it nothing is known.
-        Flavour::Slurm => return None,
+        Flavour::Slurm | Flavour::None => return None,
         Flavour::Intel => chosen_for_intel().or_else(|| of_mpi(&launcher.program).filter(|_| intel_takes_its_own()))?,
         Flavour::Mpich | Flavour::OpenMpi { .. } => of_mpi(&launcher.program)?,
     };

@@ -13,7 +13,9 @@ use crate::fabric_info;
 use crate::failure::Failure;
 use crate::hosts::Hosts;
 use crate::launcher::command_line::{Carrier, Meaning, Said, programs, read};
-use crate::launcher::{AGENT_VARIABLES, Flavour, Launcher, Libfabric, OneSided, Request, Variable, recognise, slurm};
+use crate::launcher::{
+    AGENT_VARIABLES, Flavour, Launcher, Libfabric, OneSided, Request, Variable, recognise_any, slurm,
+};
 use crate::libraries::Libraries;
 use crate::policy_files::{self, Loaded};
 
@@ -30,7 +32,7 @@ pub(crate) struct Options {
     /// The libfabric provider that carries the sealed records: tcp, 'verbs;ofi_rxm', efa; fi_info -l lists them
     #[arg(long, value_name = "PROVIDER", default_value = "tcp")]
     core: String,
-    /// mpiexec and all its arguments
+    /// mpiexec and all its arguments, or a program of links and its own
     #[arg(last = true, required = true, value_name = "MPIEXEC ...")]
     pub(crate) command: Vec<OsString>,
 }
@@ -79,10 +81,13 @@ impl Plan {
         let (name, arguments) = options.command.split_first().expect("clap requires a command");
         let mut loaded = policy_files::load(options.policy.as_deref())?;
         loaded.resolution.policy = inside_hosts(loaded.resolution.policy, options.intra_host)?;
-        let mut launcher = recognise(name)?;
+        let mut launcher = recognise_any(name)?;
         let said = read(launcher.dialect(), arguments);
-        let hosts =
-            if launcher.flavour == Flavour::Slurm { slurm::hosts(&said, arguments)? } else { Hosts::find(&said) };
+        let hosts = match launcher.flavour {
+            Flavour::Slurm => slurm::hosts(&said, arguments)?,
+            Flavour::None => Hosts::default(),
+            _ => Hosts::find(&said),
+        };
         let program = programs(launcher.dialect(), arguments).first().map(|&place| arguments[place].as_os_str());
         launcher.look_behind(program);
         let libraries = Libraries::find(Some(&launcher))?;
@@ -139,6 +144,11 @@ impl Plan {
     /// Why windows are refused, if they are.
     pub(crate) fn one_sided(&self) -> Result<(), OneSided> {
         self.launcher.one_sided(&self.request(Path::new("")))
+    }
+
+    /// Whether there is a launcher of an MPI.
+    pub(crate) fn has_mpi(&self) -> bool {
+        self.launcher.flavour != Flavour::None
     }
 
     /// Whether messages inside a host pass the provider.

@@ -1,101 +1,26 @@
-//! Finds and reads the policy files, and refuses those that others could have written (rule 8 of the threat model).
+//! The policy of a job, and the secrets of its partitions.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gambeson_proto::key_schedule::PartitionKey;
-use gambeson_proto::policy::{Chosen, Document, Resolution, SecretFile, resolve};
+use gambeson_proto::policy::{Resolution, SecretFile};
 use gambeson_proto::secret::Secret32;
+use gambeson_site::policy::{self, Error};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::failure::{Failure, Status};
 
-/// What nobody can go below.
-const FLOOR: &str = "/etc/gambeson/gambeson.toml";
-/// What may strengthen it when nobody names a file.
-const FOUND: &str = "gambeson.toml";
-/// A policy of 4096 rules is far below.
-const LENGTH_MAX: u64 = 1 << 20;
-
-/// The resolved policy and where it came from.
-#[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) resolution: Resolution,
-    /// The files that were read, in order of their rank.
-    pub(crate) files: Vec<PathBuf>,
-}
+pub(crate) use gambeson_site::policy::Loaded;
 
 /// Reads the floor and the file named, or else the file beside the job, and resolves them.
 pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, Failure> {
-    let mut files = Vec::new();
-    let floor = read_document(Path::new(FLOOR), Missing::Ignore, &mut files)?;
-    let chosen = match named {
-        Some(path) => read_document(path, Missing::Refuse, &mut files)?,
-        None => read_document(Path::new(FOUND), Missing::Ignore, &mut files)?,
-    };
-    let chosen = chosen.as_ref().map(|document| match named {
-        Some(_) => Chosen::Named(document),
-        None => Chosen::Found(document),
-    });
-    let resolution = resolve(floor.as_ref(), chosen)
-        .map_err(|error| Failure::new(Status::Policy, format!("the policy cannot be used: {error}")))?;
-    Ok(Loaded { resolution, files })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    Ignore,
-    Refuse,
-}
-
-fn read_document(path: &Path, missing: Missing, files: &mut Vec<PathBuf>) -> Result<Option<Document>, Failure> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::Ignore => return Ok(None),
-        Err(error) => return Err(unreadable(path, &error)),
-    };
-    let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
-    others_cannot_write(path, &metadata)?;
-    if !metadata.is_file() || metadata.len() > LENGTH_MAX {
-        return Err(Failure::refused(format!(
-            "the policy {} is no regular file of at most 1 MiB; name a gambeson.toml with --policy",
-            path.display()
-        )));
-    }
-    let mut text = String::new();
-    Read::by_ref(&mut file).take(LENGTH_MAX).read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;
-    files.push(path.to_owned());
-    Document::parse(&text, &path.display().to_string())
-        .map(Some)
-        .map_err(|error| Failure::new(Status::Policy, format!("the policy cannot be used: {error}")))
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    Failure::refused(format!(
-        "the policy {} cannot be read ({error}), so nothing says how the messages are to be protected; make it readable for you, or name another with --policy",
-        path.display()
-    ))
-}
-
-fn others_cannot_write(path: &Path, metadata: &Metadata) -> Result<(), Failure> {
-    let me = rustix::process::geteuid().as_raw();
-    if metadata.uid() != 0 && metadata.uid() != me {
-        return Err(Failure::refused(format!(
-            "the policy {} belongs to user {}, who could weaken it; remove it, or copy what you need into a file of your own",
-            path.display(),
-            metadata.uid()
-        )));
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(Failure::refused(format!(
-            "the policy {} can be written by others (mode {:04o}); check what it says, then chmod go-w it",
-            path.display(),
-            metadata.mode() & 0o7777
-        )));
-    }
-    Ok(())
+    policy::load(named).map_err(|error| {
+        let status = if matches!(error, Error::Policy(_)) { Status::Policy } else { Status::Refused };
+        Failure::new(status, error.to_string())
+    })
 }
 
 /// Derives the job's keys of all partitions of a policy from their secret files.

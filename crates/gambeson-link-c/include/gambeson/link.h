@@ -351,7 +351,7 @@ gambeson_link_status gambeson_link_attributes_new(gambeson_link_attributes **att
 // The class of its links, by which policy rules go; up to 32 letters, digits, `-`, `_` and `.`.
 gambeson_link_status gambeson_link_attributes_class(gambeson_link_attributes *attributes, const char *name);
 
-// How its links are protected, if the policy asks for no more.
+// How its links are protected at the least, whatever the policies of both ends say.
 //
 // A `gambeson_link_protection`.
 gambeson_link_status gambeson_link_attributes_protection(gambeson_link_attributes *attributes, uint32_t protection);

@@ -118,7 +118,7 @@ impl Endpoint {
     pub(crate) fn link(&mut self, root: u8, client: &mut Session, cache: &mut KeyCache, protection: Protection) -> u64 {
         let capability = self.book.mint(1, [root; 16], Vec::new(), []).expect("a startpoint");
         let opening = capability.activate(client.links(), [5; 16], protection, None).expect("ours to use");
-        client.open_link(cache, opening, None)
+        client.open_link(cache, opening, "data", None)
     }
 }
 
@@ -152,6 +152,7 @@ pub(crate) fn agreed(side: Side) -> Agreed {
     let (own, peer) = if side == Side::Client { ([1; 32], OWNER) } else { (OWNER, [1; 32]) };
     let exporter = Secret32::from_bytes([7; 32]);
     let keys = SessionKeys { exporter, own, peer, job_id: [0; 16], policy_hash: [0; 32], suite: Suite::Aes256Gcm };
-    let peer = Peer { key: KeyHash(peer), name: "the other".into(), roles: Vec::new(), host: "here".into() };
+    let peer =
+        Peer { key: KeyHash(peer), name: "the other".into(), roles: Vec::new(), host: "here".into(), address: None };
     Agreed { side, keys, peer }
 }

@@ -152,7 +152,7 @@ impl Endpoint {
         let memory = Caveat::Memory(self.regions.each_ref().map(|region| region.whole(3)).to_vec());
         let capability = self.book.mint(1, [root; 16], Vec::new(), [memory]).expect("a startpoint");
         let opening = capability.activate(client.links(), [5; 16], protection, None).expect("ours to use");
-        client.open_link(cache, opening, Stack::open(&self.modules, End::Startpoint).expect("they open"))
+        client.open_link(cache, opening, "data", Stack::open(&self.modules, End::Startpoint).expect("they open"))
     }
 }
 
@@ -200,7 +200,8 @@ fn agreed(side: Side) -> Agreed {
     let (own, peer) = if side == Side::Client { ([1; 32], OWNER) } else { (OWNER, [1; 32]) };
     let exporter = Secret32::from_bytes([7; 32]);
     let keys = SessionKeys { exporter, own, peer, job_id: [0; 16], policy_hash: [0; 32], suite: Suite::Aes256Gcm };
-    let peer = Peer { key: KeyHash(peer), name: "the other".into(), roles: Vec::new(), host: "here".into() };
+    let peer =
+        Peer { key: KeyHash(peer), name: "the other".into(), roles: Vec::new(), host: "here".into(), address: None };
     Agreed { side, keys, peer }
 }
 
@@ -731,7 +732,7 @@ fn an_activation_is_good_once_and_in_its_own_session() {
     let [mut client, mut server] = pair(&mut random, 7);
     let opening = capability.activate(client.links(), [5; 16], Protection::Privacy, None).expect("ours to use");
     let (number, activation) = (opening.activation.number, opening.activation.encode());
-    client.open_link(&mut caches[0], opening, None);
+    client.open_link(&mut caches[0], opening, "data", None);
     assert_eq!(go(&mut client, &mut server, &mut caches), 0);
     assert!(server.link(number).is_some());
     let mut caches = [KeyCache::new(2), KeyCache::new(2)];

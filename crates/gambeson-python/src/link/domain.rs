@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Handlers, Progress, Protection};
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Handlers, Policy, Progress, Protection};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -59,7 +59,7 @@ impl NativeDomain {
         config.rank = rank;
         config.shm = shm;
         config.progress = if manual { Progress::Manual } else { Progress::Auto };
-        config.weakest = weakest;
+        config.policy = Policy::uniform(weakest);
         (config.patience, config.silence) = (patient, silence);
         let domain = py.detach(|| Domain::open(config)).map_err(raised)?;
         Ok(NativeDomain(Mutex::new(Some(Arc::new(domain))), Teller::default()))

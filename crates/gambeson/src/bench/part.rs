@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand};
-use gambeson_link::{Config, Identity, Progress, Protection, Trust};
+use gambeson_link::{Config, Identity, Policy, Progress, Protection, Trust};
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::suite::Suite;
@@ -148,7 +148,7 @@ impl Job {
         let job_secret = Secret32::from_bytes(self.secret);
         let keys = JobKeys { job_id: self.id, job_secret, policy_hash: [0; 32], suite: Suite::Aes256Gcm };
         let mut config = Config::new(Identity::generate().map_err(no_link)?, Trust::default().job(keys));
-        config.weakest = Protection::None;
+        config.policy = Policy::uniform(Protection::None);
         config.progress = progress;
         Ok(config)
     }

@@ -29,6 +29,12 @@ pub(crate) fn execute(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Failure::usage("gambeson-agent is for the launchers that `gambeson run` starts; start the job with that")
     })?;
     let host = call.host.to_string_lossy().into_owned();
+    if job.join("no-mpi").exists() {
+        let said = "gambeson: a program of links started a launcher, whose processes on other hosts would not be sealed. \
+                    Put `gambeson run --` directly in front of the launcher";
+        let _ = fs::write(job.join(format!("refused-{}", process::id())), format!("host {host}\n{said}\n"));
+        return Err(Failure::refused(said.trim_start_matches("gambeson: ")));
+    }
     // The launcher of the job waits for this file to go.
     let mark = job.join(format!("agent-{}", safe(&host)));
     let _ = fs::write(&mark, b"");

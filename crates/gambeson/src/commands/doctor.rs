@@ -87,6 +87,10 @@ impl Findings {
 
     fn launcher(&mut self, plan: &Plan, arguments: &Arguments) {
         let launcher = &plan.launcher;
+        if !plan.has_mpi() {
+            self.note("mpi", "none: the program is no launcher of an MPI");
+            return self.fine("program", launcher.program.display().to_string());
+        }
         self.fine("mpi", format!("{} ({})", launcher.version, launcher.program.display()));
         if launcher.flavour == Flavour::Slurm {
             let mpi = launcher.mpi();
@@ -109,6 +113,10 @@ impl Findings {
 
     fn libfabric(&mut self, plan: &Plan) -> Result<(), Failure> {
         self.fine("provider", plan.libraries.provider.display().to_string());
+        if !plan.has_mpi() {
+            self.note("libfabric", "none is needed: the program may have links, and MPI is refused in it");
+            return Ok(());
+        }
         let Some(Libfabric { path, .. }) = &plan.libfabric else {
             self.note(
                 "libfabric",

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::reports::{self, Reports};
 use crate::job::{self, Job, processes};
-use crate::launcher::{Programs, Variable};
+use crate::launcher::{Programs, Variable, all_agents};
 use crate::machine;
 use crate::plan::{Options, Plan};
 use crate::policy_files;
@@ -27,6 +27,9 @@ use crate::supervise::{self, Start};
 use crate::trace::{self, About, Output, Summary};
 
 /// Runs an MPI job so that every message between its processes is sealed
+///
+/// A program that is no launcher of an MPI is started as it is, with the job's credential for links between its
+/// processes; MPI is refused in it.
 ///
 /// The job's output, signals and exit status pass through. A rank whose messages would not be
 /// protected as the policy says is stopped before its first message, and the job ends with
@@ -120,6 +123,12 @@ fn notes(plan: &Plan) {
     for text in &plan.loaded.resolution.notes {
         note(text);
     }
+    if !plan.has_mpi() {
+        note(&format!(
+            "{} is no launcher of an MPI: it runs as it is, its processes have this job's credential for links, and MPI is refused in them",
+            plan.launcher.program.display()
+        ));
+    }
     if !plan.seals_hosts() {
         note(
             "processes of one host talk through the MPI's own shared memory, in clear inside the host; --intra-host sealed takes that through the provider too",
@@ -129,6 +138,13 @@ fn notes(plan: &Plan) {
         note(
             "the policy lets some pairs of processes exchange messages that others can read; `gambeson policy check HOST HOST` says which",
         );
+    }
+    let open: Vec<_> = plan.policy().classes().into_iter().filter(|class| plan.policy().weakens_links(class)).collect();
+    if !open.is_empty() && !plan.policy().weakens() {
+        note(&format!(
+            "the policy lets others read links of class {}; `gambeson policy check --class CLASS HOST HOST` says between whom",
+            open.join(", ")
+        ));
     }
     if let Some(text) = machine::swap_warning() {
         note(&text);
@@ -186,6 +202,10 @@ fn about(plan: &Plan) -> About {
 fn prepare(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<(), Failure> {
     let lines: String = variables.iter().map(|variable| format!("{}={}\n", variable.name, variable.value)).collect();
     job.write("environment", lines.as_bytes())?;
+    job.write("rules", plan.policy().origins().join("\n").as_bytes())?;
+    if !plan.has_mpi() {
+        job.write("no-mpi", b"")?;
+    }
     if let Err(refused) = plan.one_sided() {
         let name = match refused.to {
             Programs::All => "one-sided",
@@ -202,6 +222,9 @@ fn environment(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<Vec<(St
         variables.iter().map(|variable| (variable.name.to_owned(), variable.value.clone().into())).collect();
     let own = job::variables(job.directory(), &plan.core, env::var_os("LD_PRELOAD"));
     environment.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    if !plan.has_mpi() {
+        environment.extend(all_agents(&job.agent()).into_iter().map(|(name, value)| (name.to_owned(), value.into())));
+    }
     if plan.hosts.several() {
         let hooks = (plan.launcher.dialect().agent)(&job.agent()).map_err(Failure::refused)?;
         environment.push(("GAMBESON_SSH".to_owned(), plan.ssh.join(" ").into()));
@@ -236,6 +259,7 @@ impl Arguments {
                 "refused": refusals,
                 "unprotected": outcome.reports.unprotected(),
                 "ended": outcome.ended,
+                "links": outcome.reports.linked,
                 "ranks": ranks.iter().map(report::rank).collect::<Vec<_>>(),
             });
             if file.as_os_str() == "-" {
@@ -257,8 +281,15 @@ impl Arguments {
                 eprintln!("gambeson: the trace is not complete: {sentence}");
             }
         }
-        if !self.quiet && !outcome.reports.started() && outcome.status.success() {
-            eprintln!("gambeson: note: no process of this job started MPI, so nothing was sealed");
+        let linked = &outcome.reports.linked;
+        if !self.quiet && outcome.status.success() {
+            match (outcome.reports.started(), linked.is_empty()) {
+                (false, true) => {
+                    eprintln!("gambeson: note: no process of this job started MPI or had links, so nothing was sealed");
+                }
+                (_, false) => eprintln!("gambeson: note: {} had links, as the policy has them", list(linked)),
+                (true, true) => {}
+            }
         }
         Ok(())
     }

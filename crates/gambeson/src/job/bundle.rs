@@ -16,8 +16,8 @@ use zeroize::Zeroizing;
 pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
 
 /// What a host gets.
-pub(crate) const CARRIED: [&str; 7] =
-    ["version", "credential", "environment", "one-sided", "one-sided-threads", "vendor", "trace"];
+pub(crate) const CARRIED: [&str; 8] =
+    ["version", "credential", "rules", "environment", "one-sided", "one-sided-threads", "vendor", "trace"];
 
 /// The line that says the files are in place.
 pub(crate) const KEPT: &str = "gambeson keeps the job\n";
@@ -27,7 +27,7 @@ pub(crate) fn is_report(name: &str) -> bool {
     let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     let endpoint =
         |rest: &str| rest.split_once('-').is_some_and(|(process, count)| numbered(process) && numbered(count));
-    ["rank-", "started-", "refused-"].iter().any(|kind| name.strip_prefix(kind).is_some_and(numbered))
+    ["rank-", "started-", "linked-", "refused-"].iter().any(|kind| name.strip_prefix(kind).is_some_and(numbered))
         || name.strip_prefix("trace-").is_some_and(endpoint)
 }
 
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn only_what_ranks_leave_is_a_report() {
-        for name in ["rank-1", "started-22", "refused-333", "trace-1-0"] {
+        for name in ["rank-1", "started-22", "linked-4", "refused-333", "trace-1-0"] {
             assert!(is_report(name), "{name}");
         }
         for name in ["credential", "trace", "trace-1", "trace-1-../x", "rank-", "rank-../x", "rank-1/2", "owner-1"] {

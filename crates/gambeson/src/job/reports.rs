@@ -17,6 +17,8 @@ pub(crate) struct Reports {
     pub(crate) refusals: Vec<Refusal>,
     /// Who started MPI, by the file names' end: the process, on another host with the host before it.
     started: Vec<(String, String)>,
+    /// Who opened a domain of links.
+    pub(crate) linked: Vec<String>,
     /// The same ends of those whose provider opened a page.
     registered: Vec<String>,
 }
@@ -60,11 +62,16 @@ impl Reports {
                 && let Some(Refusal { who, .. }) = refusal(&entry.path())
             {
                 reports.started.push((process.to_owned(), who));
+            } else if name.starts_with("linked-")
+                && let Some(Refusal { who, .. }) = refusal(&entry.path())
+            {
+                reports.linked.push(who);
             }
         }
         reports.ranks.sort_by_key(|report| (report.rank.unwrap_or(u64::MAX), report.pid));
         reports.refusals.sort();
         reports.started.sort();
+        reports.linked.sort();
         reports
     }
 

@@ -7,6 +7,7 @@ mod behind;
 pub(crate) mod command_line;
 mod intel;
 mod mpich;
+mod none;
 mod openmpi;
 mod recognise;
 pub(crate) mod slurm;
@@ -17,15 +18,19 @@ use std::path::{Path, PathBuf};
 use gambeson_proto::policy::IntraHost;
 
 use command_line::Meaning;
-pub(crate) use recognise::recognise;
+pub(crate) use recognise::{recognise, recognise_any};
 
 /// Which MPI the launcher belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flavour {
     Mpich,
     Intel,
-    OpenMpi { major: u32 },
+    OpenMpi {
+        major: u32,
+    },
     Slurm,
+    /// None: a program of links.
+    None,
 }
 
 /// The launcher found.
@@ -86,6 +91,13 @@ pub(crate) struct Dialect {
     pub(crate) one_sided: fn(&Request<'_>) -> Result<(), OneSided>,
     /// Whether processes of one host talk through the provider whatever `intra_host` says.
     pub(crate) seals_hosts: bool,
+}
+
+/// What leads every known launcher's own processes on other hosts to the agent: in a job without MPI it refuses them.
+pub(crate) fn all_agents(agent: &Path) -> Hooks {
+    let mut hooks: Hooks = AGENT_VARIABLES.map(|name| (name, agent.display().to_string())).to_vec();
+    hooks.extend([("HYDRA_LAUNCHER", "rsh".to_owned()), ("I_MPI_HYDRA_BOOTSTRAP", "rsh".to_owned())]);
+    hooks
 }
 
 /// Variables that only the launcher reads.
@@ -155,6 +167,7 @@ impl Launcher {
             Flavour::OpenMpi { major: 5.. } => &openmpi::DIALECT_5,
             Flavour::OpenMpi { .. } => &openmpi::DIALECT_4,
             Flavour::Slurm => &slurm::DIALECT,
+            Flavour::None => &none::DIALECT,
         }
     }
 }

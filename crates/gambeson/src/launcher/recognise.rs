@@ -13,6 +13,16 @@ use std::time::{Duration, Instant};
 use super::{Flavour, Launcher};
 use crate::failure::Failure;
 
+/// The same, of a program that may be no launcher at all: then it is one of links. What speaks of launchers and is none
+/// that is known stays refused, for nobody knows what it starts where.
+pub(crate) fn recognise_any(name: &OsStr) -> Result<Launcher, Failure> {
+    let program = find(name)?;
+    if looks_like_a_launcher(&program) {
+        return recognise(name);
+    }
+    Ok(Launcher { flavour: Flavour::None, version: "no MPI".to_owned(), program, behind: None })
+}
+
 /// Recognises the MPI behind the name it is given.
 pub(crate) fn recognise(name: &OsStr) -> Result<Launcher, Failure> {
     let program = find(name)?;

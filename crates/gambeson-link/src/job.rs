@@ -1,0 +1,31 @@
+//! A program that `gambeson run` started: who it is, whom it talks to and under what policy, it has from its job.
+
+use std::fs;
+
+use gambeson_site::job;
+
+use crate::domain::Config;
+use crate::error::Error;
+use crate::identity::{Identity, Trust};
+
+impl Config {
+    /// A domain of the job that this process belongs to: a fresh key, the job's secret to prove, its rank and host, and
+    /// the policy of the job. It listens nowhere yet.
+    ///
+    /// # Errors
+    /// When the process belongs to no job, or others could have got at the job's secret.
+    pub fn from_job() -> Result<Self, Error> {
+        let job::Job { directory, credential } = job::find("this program").map_err(Error::identity)?;
+        let trust = Trust::default().job(credential.job_keys());
+        // Where rules were written is for sentences alone, so a file that is not there costs no more than that.
+        let rules = fs::read_to_string(directory.join("rules")).unwrap_or_default();
+        let policy = credential.policy.with_origins(rules.lines().map(str::to_owned).collect());
+        let mut config = Config::new(Identity::generate()?, trust);
+        config.host = job::host_name();
+        config.rank = job::rank();
+        config.partitions = Some((policy.clone(), credential.partitions));
+        config.policy = policy;
+        config.job = Some(directory);
+        Ok(config)
+    }
+}
