@@ -204,6 +204,21 @@ pub extern "C" fn gambeson_link_startpoint_capability(
     })
 }
 
+/// How the link is protected: as the policies of both ends, the endpoint and the startpoint want it.
+///
+/// A `gambeson_link_protection`.
+#[unsafe(no_mangle)]
+pub extern "C" fn gambeson_link_startpoint_protection(
+    startpoint: Option<&gambeson_link_startpoint>,
+    protection: Option<&mut MaybeUninit<u32>>,
+) -> gambeson_link_status {
+    done(|| {
+        let protection = given(protection, "where to put the protection")?;
+        protection.write(given(startpoint, "the startpoint")?.0.protection() as u32);
+        Ok(())
+    })
+}
+
 /// Sends a request that nobody answers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gambeson_link_startpoint_send(

@@ -172,6 +172,11 @@ class Startpoint:
         """What it is bound by."""
         return Capability(self._native.capability())
 
+    @property
+    def protection(self) -> Protection:
+        """How the link is protected: as the policies of both ends, the endpoint and the startpoint want it."""
+        return Protection(self._native.protection())
+
     def send(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> None:
         """Sends a request that nobody answers.
 

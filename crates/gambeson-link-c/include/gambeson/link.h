@@ -540,6 +540,12 @@ gambeson_link_status gambeson_link_domain_startpoint(const gambeson_link_domain 
 gambeson_link_status gambeson_link_startpoint_capability(const gambeson_link_startpoint *startpoint,
                                                          gambeson_link_capability **capability);
 
+// How the link is protected: as the policies of both ends, the endpoint and the startpoint want it.
+//
+// A `gambeson_link_protection`.
+gambeson_link_status gambeson_link_startpoint_protection(const gambeson_link_startpoint *startpoint,
+                                                         uint32_t *protection);
+
 // Sends a request that nobody answers.
 gambeson_link_status gambeson_link_startpoint_send(const gambeson_link_startpoint *startpoint,
                                                    uint32_t handler,

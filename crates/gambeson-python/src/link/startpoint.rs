@@ -126,6 +126,10 @@ impl NativeStartpoint {
         Ok(NativeCapability(self.startpoint()?.capability().clone()))
     }
 
+    fn protection(&self) -> PyResult<&'static str> {
+        Ok(self.startpoint()?.protection().name())
+    }
+
     fn post(&self, py: Python<'_>, handler: u32, payload: Payload) -> PyResult<()> {
         let startpoint = self.startpoint()?;
         py.detach(|| startpoint.post(handler, &payload)).map_err(raised)
