@@ -132,7 +132,10 @@ pub fn link_session(data: &[u8]) {
                 }
             }
             6 => pair.reconnect(),
-            7 => pair.release(usize::from(input.byte())),
+            7 => match input.byte() {
+                link @ 0..128 => pair.release(usize::from(link)),
+                len => pair.name(usize::from(len)),
+            },
             8 => {
                 let kind = KINDS[usize::from(input.byte()) % KINDS.len()];
                 let (link, flags) = (usize::from(input.byte()), input.byte());

@@ -264,7 +264,7 @@ const STRANGERS: [(&str, &[u8]); 6] = [
 ];
 
 /// Programs of the target `link_session`, without the first byte.
-const SESSIONS: [(&str, &[u8]); 7] = [
+const SESSIONS: [(&str, &[u8]); 8] = [
     ("requests", &[0, 0, 100, 0, 1, 4, 7, 0, 1, 0x88, 0x13, 1, 4, 7, 0, 250, 0xff, 0xff, 1, 4, 7]),
     ("lost", &[0, 0, 100, 0, 1, 4, 1, 6, 4, 7, 0, 250, 0xff, 0xff, 1, 4, 0, 6, 4, 3]),
     ("altered", &[4, 7, 0, 1, 200, 0, 1, 4, 0, 137, 30, 0, 0, 0, 3, 4, 7, 6, 4, 7]),
@@ -279,6 +279,14 @@ const SESSIONS: [(&str, &[u8]); 7] = [
         &[
             4, 7, 136, 0, 0, 0, 3, 0, 250, 0, 0, 4, 7, 136, 0, 0, 0, 7, 0, 0, 0, 0, 4, 7, 136, 0, 0, 0, 5, 0, 0, 0, 0,
             4, 7,
+        ],
+    ),
+    // Names, asked for genuinely, after a loss and by a liar; and answers to them, asked for and not.
+    (
+        "names",
+        &[
+            7, 130, 4, 1, 7, 255, 6, 4, 7, 136, 0, 0, 0, 11, 5, 1, 0, 5, 1, 2, 3, 4, 5, 4, 7, 7, 140, 8, 0, 0, 0, 12,
+            3, 3, 0, 3, 1, 2, 3, 4, 7, 8, 0, 0, 0, 12, 0, 250, 0, 0, 4, 7,
         ],
     ),
 ];

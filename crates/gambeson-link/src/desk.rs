@@ -8,10 +8,12 @@ use std::sync::Arc;
 use gambeson_proto::record::{Kind, request};
 use gambeson_proto::startpoint::{self, Activation, Refusal, StartpointBook, Terms};
 use gambeson_proto::suite::Protection;
+use zeroize::Zeroizing;
 
 use crate::endpoint::{Binding, Handler, Origin, Reply, Request, Table};
 use crate::identity::Peer;
 use crate::link::Bytes;
+use crate::names::Names;
 use crate::policy::Judge;
 use crate::refusals;
 use crate::region;
@@ -41,6 +43,7 @@ pub(crate) fn without_domain<T>(run: impl FnOnce() -> T) -> T {
 pub(crate) struct Desk<'d> {
     pub(crate) book: &'d mut StartpointBook,
     pub(crate) judge: &'d Judge,
+    pub(crate) names: &'d mut Names,
     pub(crate) tables: &'d BTreeMap<u64, Arc<Table>>,
     pub(crate) tampered: &'d mut u64,
     pub(crate) key: SessionKey,
@@ -90,6 +93,10 @@ impl crate::session::Desk for Desk<'_> {
         let stack = Stack::open(&table.modules, End::Endpoint).map_err(|cause| cause.to_string())?;
         let binding = Arc::new(Binding { table: table.clone(), grant: admitted.grant });
         Ok(Opened { number, keys: admitted.keys, protection, binding, stack })
+    }
+
+    fn named(&mut self, peer: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>> {
+        self.names.give(peer, name)
     }
 
     fn tampered(&mut self, what: &str) {

@@ -1,6 +1,6 @@
 //! A domain: a process's place among links. It listens, holds the sessions and endpoints, and moves everything on.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
@@ -23,7 +23,8 @@ use crate::endpoint::{Attributes, Handlers, Table};
 use crate::error::Error;
 use crate::group::Kept;
 use crate::handshake::Party;
-use crate::identity::{Identity, KeyHash, Trust};
+use crate::identity::{Expected, Identity, KeyHash, Trust};
+use crate::names;
 use crate::policy::Judge;
 use crate::pool::Pool;
 use crate::refusals::Refusals;
@@ -247,6 +248,26 @@ impl Domain {
         bind(&self.shared, capability, Some(transport), patience)
     }
 
+    /// Attaches to a program that runs: asks at an address, `10.0.0.1:4000` or a host's name and a port, for the endpoint
+    /// that is published there under a name ([`Endpoint::publish`]), and binds a startpoint to it. Both prove who they are,
+    /// and who is there must be who is `expected`.
+    ///
+    /// # Errors
+    /// When nobody answers within `patience`, somebody else is at the address or does not accept this domain, or nothing is
+    /// published so that this domain may have.
+    pub fn attach(
+        &self,
+        address: impl ToSocketAddrs,
+        expected: &Expected,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Startpoint, Error> {
+        let deadline = Instant::now() + patience;
+        let unknown = Error::system("no address to attach at can be made of what was given");
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(unknown)?.collect();
+        names::attach(&self.shared, &addresses, expected, name, deadline)
+    }
+
     /// A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends from this
     /// one: what narrows or ends this one narrows or ends the copy.
     ///
@@ -265,7 +286,8 @@ impl Domain {
         let state = self.shared.lock()?;
         let counts = Refusal::ALL.into_iter().map(|reason| (reason, state.book.refused(reason)));
         let startpoints = counts.filter(|(_, count)| *count > 0).collect();
-        Ok(Refusals { connections: state.refused, tampered: state.tampered, startpoints })
+        let (connections, tampered, names) = (state.refused, state.tampered, state.names.refused());
+        Ok(Refusals { connections, tampered, names, startpoints })
     }
 
     /// Follows another policy from now on. Links that are weaker than it allows end, and say why; the others stay as they
@@ -356,6 +378,41 @@ impl Endpoint {
         Region::new(&self.table, self.shared.weak().clone(), memory)
     }
 
+    /// Puts this endpoint under a name, for who attaches to this domain ([`Domain::attach`]) and proves to have one of the
+    /// roles: `rank` for processes of the job, else those of pinned keys and certificates. Each gets a startpoint narrowed
+    /// so, bound to its own key; uses are counted over all of them.
+    ///
+    /// # Errors
+    /// When the name is taken or is none, there are no roles, or a caveat cannot be.
+    pub fn publish(&self, name: &str, roles: &[&str], caveats: impl IntoIterator<Item = Caveat>) -> Result<(), Error> {
+        names::check(name)?;
+        if roles.is_empty() {
+            let what = format!("{name:?} would be published for nobody; name a role at least that may have it");
+            return Err(Error::Startpoint(what));
+        }
+        let capability = self.startpoint(caveats)?;
+        let mut state = self.shared.lock()?;
+        let State { names, book, .. } = &mut *state;
+        let published = names.publish(name, &capability, roles);
+        if published.is_err() {
+            book.revoke(&capability.name());
+        }
+        published
+    }
+
+    /// Takes a name away from this endpoint: all that was attached by it has ended.
+    ///
+    /// # Errors
+    /// When this endpoint is not published so.
+    pub fn withdraw(&self, name: &str) -> Result<(), Error> {
+        let mut state = self.shared.lock()?;
+        let State { names, book, .. } = &mut *state;
+        let made = names.withdraw(name, self.number);
+        let made = made.ok_or_else(|| Error::Startpoint(format!("this endpoint is not published as {name:?}")))?;
+        book.revoke(&made);
+        Ok(())
+    }
+
     /// Ends a startpoint of this endpoint and all that descend from it.
     ///
     /// # Errors
@@ -372,6 +429,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         let number = self.number;
         self.shared.tell(move |state| {
+            state.names.forget(number);
             state.book.close_endpoint(number);
             state.tables.remove(&number);
         });
@@ -390,7 +448,7 @@ pub(crate) fn bind(
     let known = shared.lock()?.session_with(owner, wish);
     let session = match known {
         Some(session) => session,
-        None => shared.connect(owner, (capability.addresses(), wish), deadline)?,
+        None => shared.connect(&Expected::Key(owner), (capability.addresses(), wish), deadline)?,
     };
     Startpoint::open(shared, session, capability)
 }

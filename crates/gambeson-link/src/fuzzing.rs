@@ -13,7 +13,7 @@ use gambeson_proto::suite::{Protection, Suite};
 
 use crate::domain::{Config, Domain, Progress};
 use crate::handshake::{Agreed, Handshake, Party, is_greeting};
-use crate::identity::{Identity, Trust};
+use crate::identity::{Expected, Identity, Trust};
 use crate::link::Role;
 use crate::request::Answer;
 use crate::resumption::{self, ANSWER, CONSENT, OFFER};
@@ -95,7 +95,7 @@ impl Handshakes {
     #[must_use]
     pub fn new(known: bool) -> Self {
         let [server, friend, stranger] = parties();
-        let client = Handshake::connect(if known { friend } else { stranger }, Some(server.key_hash()));
+        let client = Handshake::connect(if known { friend } else { stranger }, Expected::Key(server.key_hash()));
         Handshakes {
             client: Some(Box::new(client.expect("TLS begins"))),
             server: Some(Box::new(Handshake::accept(server).expect("TLS begins"))),
@@ -193,6 +193,8 @@ pub struct Pair {
     protection: Protection,
     asked: Vec<(u64, Vec<u8>)>,
     waiting: Vec<(u64, u64, Vec<u8>)>,
+    /// Names that the client asked for.
+    names: Vec<(u64, String)>,
     /// Whether one of the two has lied: then neither's deliveries are a promise.
     lied: bool,
     /// Bytes that anybody put in.
@@ -214,8 +216,8 @@ impl Pair {
         let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
         endpoint.came = Some(Vec::new());
         let (ends, nobody) = ([client, server], Endpoint::new());
-        let (asked, waiting) = (Vec::new(), Vec::new());
-        Pair { ends, caches, endpoint, nobody, links, wires, protection, asked, waiting, lied: false, fed: 0 }
+        let (asked, waiting, names) = (Vec::new(), Vec::new(), Vec::new());
+        Pair { ends, caches, endpoint, nobody, links, wires, protection, asked, waiting, names, lied: false, fed: 0 }
     }
 
     /// The client asks over one of its links.
@@ -243,6 +245,15 @@ impl Pair {
         if self.ends[0].link(link).is_some() {
             self.ends[0].release(&mut self.caches[0], link);
             self.waiting.retain(|(of, ..)| *of != link);
+        }
+    }
+
+    /// The client asks for a name.
+    pub fn name(&mut self, len: usize) {
+        self.fed += len + 200;
+        if self.ends[0].over().is_none() {
+            let name = "n".repeat(len);
+            self.names.push((self.ends[0].ask(&mut self.caches[0], &name), name));
         }
     }
 
@@ -299,6 +310,13 @@ impl Pair {
                 "memory grows with what has come, not with what is said"
             );
         }
+        // What somebody asked for in clear is none of this: names go over the control link, which is always sealed.
+        let client = &mut self.ends[0];
+        self.names.retain(|(question, name)| {
+            let answer = client.answer(*question);
+            assert!(self.lied || answer.as_ref().is_none_or(|answer| answer[..] == *name.as_bytes()));
+            answer.is_none()
+        });
         if self.is_open() {
             return;
         }
@@ -335,7 +353,7 @@ impl Pair {
             self.progress();
         }
         if !self.is_open() && self.ends.iter().all(|session| session.over().is_none()) {
-            assert!(self.waiting.is_empty(), "an answer never came");
+            assert!(self.waiting.is_empty() && self.names.is_empty(), "an answer never came");
         }
     }
 }

@@ -35,7 +35,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::identity::{Identity, KeyHash, Peer, ROLE, Trust};
+use crate::identity::{Expected, Identity, KeyHash, Peer, ROLE, Trust};
 
 const PROTOCOL: &[u8] = b"gambeson-link/1";
 const EXPORT: &[u8] = b"EXPORTER-gambeson-link";
@@ -121,8 +121,8 @@ pub(crate) struct Handshake {
     tls: Connection,
     side: Side,
     party: Arc<Party>,
-    /// Whose key must be at the other end, where the startpoint says so.
-    expected: Option<KeyHash>,
+    /// Who must be at the other end: whoever connects says so.
+    expected: Option<Expected>,
     flight: Vec<u8>,
     greeted: bool,
     heard: Vec<u8>,
@@ -130,13 +130,13 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// Connects; `expected` is whose key has to be there.
-    pub(crate) fn connect(party: &Arc<Party>, expected: Option<KeyHash>) -> Result<Self, Error> {
+    /// Connects; `expected` is who has to be there.
+    pub(crate) fn connect(party: &Arc<Party>, expected: Expected) -> Result<Self, Error> {
         // TLS wants a name to look for in the certificate; ours are known by their keys.
         let name = ServerName::try_from("gambeson").expect("a DNS name");
         let tls = ClientConnection::new(party.client.clone(), name);
         let tls = Connection::Client(tls.map_err(|cause| refused(&cause))?);
-        Ok(Self::new(tls, Side::Client, party, expected))
+        Ok(Self::new(tls, Side::Client, party, Some(expected)))
     }
 
     /// Accepts.
@@ -146,7 +146,7 @@ impl Handshake {
         Ok(Self::new(tls, Side::Server, party, None))
     }
 
-    fn new(tls: Connection, side: Side, party: &Arc<Party>, expected: Option<KeyHash>) -> Self {
+    fn new(tls: Connection, side: Side, party: &Arc<Party>, expected: Option<Expected>) -> Self {
         let party = party.clone();
         Handshake { tls, side, party, expected, flight: Vec::new(), greeted: false, heard: Vec::new(), taken: 0 }
     }
@@ -264,6 +264,10 @@ impl Handshake {
     fn conclude(&mut self, greeting: &[u8]) -> Result<Agreed, Error> {
         let heard = Greeting::decode(greeting)?;
         let (peer, of_job) = self.peer(&heard)?;
+        if let Some(Expected::Role(role)) = self.expected.as_ref().filter(|expected| !expected.is(&peer)) {
+            let who = format!("{} on {} (key {}) is at that address", peer.name, peer.host, peer.key);
+            return Err(Error::Refused(format!("{who}, and has not the role {role:?} that is expected there")));
+        }
         if self.side == Side::Server {
             self.greet()?;
         }
@@ -282,10 +286,12 @@ impl Handshake {
         let chain = self.tls.peer_certificates().unwrap_or_default();
         let certificate = chain.first().ok_or_else(|| Error::Refused("the other end shows no certificate".into()))?;
         let key = KeyHash::of(certificate).map_err(|cause| refused(&cause))?;
-        if self.expected.is_some_and(|expected| expected != key) {
+        if let Some(Expected::Key(expected)) = &self.expected
+            && *expected != key
+        {
             let what =
-                "the key at that address is not the one that the startpoint names: another process listens there now";
-            return Err(Error::Refused(what.into()));
+                format!("the key at that address is {key}, and {expected} is expected: another process listens there");
+            return Err(Error::Refused(what));
         }
         let (host, address) = (&heard.host, heard.address);
         let known = |name: String, roles| Peer { key, name, roles, host: host.clone(), address };

@@ -143,6 +143,25 @@ impl Trust {
     }
 }
 
+/// Who has to be at an address: never whoever answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// The owner of this public key.
+    Key(KeyHash),
+    /// Whoever proves to have this role: by the job (`rank`), a pinned key or a certificate.
+    Role(String),
+}
+
+impl Expected {
+    /// Whether a peer is it.
+    pub(crate) fn is(&self, peer: &Peer) -> bool {
+        match self {
+            Expected::Key(key) => peer.key == *key,
+            Expected::Role(role) => peer.roles.contains(role),
+        }
+    }
+}
+
 /// Who is at the other end of a session, proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {

@@ -25,6 +25,7 @@ mod handshake;
 pub mod identity;
 mod job;
 mod link;
+mod names;
 pub mod pack;
 mod policy;
 mod pool;
@@ -51,7 +52,7 @@ pub use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Refusal, 
 pub use gambeson_proto::suite::Protection;
 pub use gather::Gather;
 pub use group::{FORWARD, Group, Operation};
-pub use identity::{Identity, KeyHash, Peer, Trust};
+pub use identity::{Expected, Identity, KeyHash, Peer, Trust};
 pub use pack::Pack;
 pub use refusals::Refusals;
 pub use region::Region;

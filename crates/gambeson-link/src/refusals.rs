@@ -10,6 +10,8 @@ pub struct Refusals {
     pub connections: u64,
     /// Connections given up, or sessions ended, because of what came over them: somebody on the way altered it.
     pub tampered: u64,
+    /// Names that somebody asked for and may not have, or under which nothing is published.
+    pub names: u64,
     /// Startpoints and requests, with the reasons that ever applied.
     pub startpoints: Vec<(Refusal, u64)>,
 }

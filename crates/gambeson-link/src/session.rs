@@ -2,14 +2,16 @@
 //! and go out through the carrier that it is given; it waits for nothing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{End, LinkKeys, LinkTerms, PairRoots, Resumption, Side, link_roots};
 use gambeson_proto::record::{self, Envelope, Header, Kind, credit};
-use gambeson_proto::startpoint::{self, Address, AddressKind as Transport, Opening};
+use gambeson_proto::startpoint::{self, ADDRESSES_MAX, Address, AddressKind as Transport, Opening};
 use gambeson_proto::suite::{Protection, Suite};
+use zeroize::Zeroizing;
 
 use crate::carrier::{self, Carrier};
 use crate::endpoint::Binding;
@@ -62,12 +64,19 @@ mod word {
     pub(super) const KEPT: u64 = 9;
     /// The carrier stays.
     pub(super) const STAY: u64 = 10;
+    /// Asks for the startpoint that is published under the name that the payload is. Answered by [`NAMED`] of the same
+    /// `data`.
+    pub(super) const NAME: u64 = 11;
+    /// The startpoint, or nothing: there is none that the one who asks may have.
+    pub(super) const NAMED: u64 = 12;
 }
 
 /// What a session asks of its domain.
 pub(crate) trait Desk {
     /// Admits a link, or says why not.
     fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String>;
+    /// A startpoint for a peer who asks for a name; empty: none that he may have.
+    fn named(&mut self, peer: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>>;
     /// Hears of what somebody on the way must have altered.
     fn tampered(&mut self, what: &str);
     /// Has a request handled; what handling it costs comes back when that is over. Its bytes come back at once when it
@@ -119,6 +128,8 @@ pub(crate) struct Session {
     resumption: Resumption,
     /// Where the peer listens, if it was us who connected.
     addresses: Vec<Address>,
+    /// What it was met over.
+    met: carrier::Kind,
     carrier: Option<Box<dyn Carrier>>,
     /// Whether the carrier may have something, as far as the kernel has said.
     stirred: bool,
@@ -143,6 +154,10 @@ pub(crate) struct Session {
     heard: (Instant, u64, bool),
     /// Why it is over.
     over: Option<String>,
+    /// Names that the peer was asked for, with the startpoints that came.
+    asked: BTreeMap<u64, Option<Zeroizing<Vec<u8>>>>,
+    /// How many those were.
+    questions: u64,
 }
 
 impl Session {
@@ -171,6 +186,7 @@ impl Session {
             side,
             resumption,
             addresses: addresses.to_vec(),
+            met: carrier.kind().clone(),
             carrier: Some(carrier),
             lost: None,
             change: Change::new(wish),
@@ -186,6 +202,8 @@ impl Session {
             acknowledged: 0,
             heard: (Instant::now(), 0, false),
             over: None,
+            asked: BTreeMap::new(),
+            questions: 0,
         }
     }
 
@@ -247,9 +265,9 @@ impl Session {
         Some((link, &mut self.out))
     }
 
-    /// Whether startpoints here are bound by it.
-    pub(crate) fn has_startpoints(&self) -> bool {
-        self.ours.iter().any(Option::is_some)
+    /// Whether somebody here is to hear how it ends: startpoints that are bound by it, or who has asked for a name.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.ours.iter().any(Option::is_some) || !self.asked.is_empty()
     }
 
     /// A request that came inside another one of the same link; it has its turn with the next progress.
@@ -285,6 +303,41 @@ impl Session {
     /// Whether something waits on links to endpoints here.
     pub(crate) fn has_parked(&self) -> bool {
         !self.parked.is_empty()
+    }
+
+    /// Whether it was us who connected, to one of these addresses.
+    pub(crate) fn was_met_at(&self, addresses: &[SocketAddr]) -> bool {
+        let carrier::Kind::Tcp { peer } = &self.met else { return false };
+        self.side == Side::Client && addresses.contains(peer)
+    }
+
+    /// Learns where the peer listens, too: whoever asks at an address knows no other.
+    pub(crate) fn learn(&mut self, addresses: &[Address]) {
+        for address in addresses {
+            // The side that was connected to does not look for carriers, and no peer fills memory with its addresses.
+            if (1..2 * ADDRESSES_MAX).contains(&self.addresses.len()) && !self.addresses.contains(address) {
+                self.addresses.push(address.clone());
+            }
+        }
+    }
+
+    /// Asks the peer for what it published under a name; the number of the question.
+    pub(crate) fn ask(&mut self, cache: &mut KeyCache, name: &str) -> u64 {
+        self.questions += 1;
+        self.asked.insert(self.questions, None);
+        self.say(cache, word::NAME, self.questions, name.as_bytes());
+        self.questions
+    }
+
+    /// The answer to a question, once it is there: a startpoint, or nothing.
+    pub(crate) fn answer(&mut self, question: u64) -> Option<Zeroizing<Vec<u8>>> {
+        self.asked.get(&question)?.as_ref()?;
+        self.asked.remove(&question)?
+    }
+
+    /// Nobody waits for an answer any more.
+    pub(crate) fn forget(&mut self, question: u64) {
+        self.asked.remove(&question);
     }
 
     /// A startpoint is gone.
@@ -486,7 +539,7 @@ impl Session {
     /// Whether somebody waits for the peer: for an answer, or to be rid of what was sealed.
     fn is_owed(&self) -> bool {
         let waits = |link: &Link| matches!(&link.role, Role::Start(waiting) if waiting.is_any());
-        self.out.waits() || self.ours.iter().flatten().any(|link| waits(link))
+        self.out.waits() || !self.asked.is_empty() || self.ours.iter().flatten().any(|link| waits(link))
     }
 
     /// Everything that waits for this session hears why nothing will come.
@@ -597,6 +650,15 @@ impl Session {
                                 parked.push_back(Parked::Release);
                                 theirs[place(data)] = Some(link);
                             }
+                        }
+                    }
+                    word::NAME => {
+                        let startpoint = desk.named(peer, bytes.get());
+                        self.reply(cache, word::NAMED, data, &startpoint);
+                    }
+                    word::NAMED => {
+                        if let Some(answer) = self.asked.get_mut(&data) {
+                            *answer = Some(bytes.get().to_vec().into());
                         }
                     }
                     word::KEEP => self.asked_to_keep(cache, Some(data)),

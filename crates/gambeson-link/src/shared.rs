@@ -18,7 +18,7 @@ use crate::endpoint::Origin;
 use crate::error::Error;
 use crate::group::Kept;
 use crate::handshake::{Handshake, Party};
-use crate::identity::KeyHash;
+use crate::identity::Expected;
 use crate::pool::Pool;
 use crate::resumption;
 use crate::route;
@@ -113,17 +113,17 @@ impl Shared {
         watched.map_err(|cause| Error::system("the carrier cannot be watched")(cause.into()))
     }
 
-    /// A session with the owner of a key, over the first of its addresses that answers; over one of the transport that is
+    /// A session with who is expected, over the first of these addresses that answers; over one of the transport that is
     /// wished for, if one is.
     pub(crate) fn connect(
         &self,
-        owner: KeyHash,
+        expected: &Expected,
         (addresses, wish): (&[Address], Option<Transport>),
         deadline: Instant,
     ) -> Result<SessionKey, Error> {
         let mut ways = route::wished(addresses, wish)?;
         ways.retain(|way| wish.is_none_or(|wish| way.kind == wish));
-        let begin = |carrier, deadline| self.begin(carrier, owner, (addresses, wish), deadline);
+        let begin = |carrier, deadline| self.begin(carrier, expected, (addresses, wish), deadline);
         route::first(&ways, deadline, begin).map_err(|unreachable| unreachable.why)
     }
 
@@ -131,11 +131,11 @@ impl Shared {
     fn begin(
         &self,
         mut carrier: Box<dyn Carrier>,
-        owner: KeyHash,
+        expected: &Expected,
         addresses: (&[Address], Option<Transport>),
         deadline: Instant,
     ) -> Result<SessionKey, Error> {
-        let mut handshake = Handshake::connect(&self.party, Some(owner))?;
+        let mut handshake = Handshake::connect(&self.party, expected.clone())?;
         let mut came = Vec::new();
         let mut out = Vec::new();
         loop {

@@ -1,6 +1,7 @@
 //! What a domain holds under its one lock: sessions, endpoints, strangers; and how it moves them on.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use crate::carrier::Carrier;
 use crate::desk::Desk;
 use crate::endpoint::{Origin, Table};
 use crate::error::Error;
-use crate::identity::KeyHash;
+use crate::identity::{Expected, KeyHash};
+use crate::names::Names;
 use crate::policy::Judge;
 use crate::reconnect;
 use crate::refusals;
@@ -69,6 +71,7 @@ pub(crate) struct State {
     doors: Doors,
     pub(crate) book: StartpointBook,
     pub(crate) judge: Judge,
+    pub(crate) names: Names,
     pub(crate) tables: BTreeMap<u64, Arc<Table>>,
     pub(crate) next_endpoint: u64,
     pub(crate) cache: KeyCache,
@@ -93,6 +96,7 @@ impl State {
             doors,
             book,
             judge,
+            names: Names::default(),
             tables: BTreeMap::new(),
             next_endpoint: 1,
             cache: KeyCache::new(CACHED_LINKS),
@@ -112,6 +116,15 @@ impl State {
         let &key = self.by_peer.get(&(owner, wish))?;
         let alive = self.sessions.get(key).is_some_and(|session| session.over().is_none());
         alive.then_some(key)
+    }
+
+    /// A session with who is expected at one of these addresses; with the owner of a key, wherever that was met.
+    pub(crate) fn session_at(&self, addresses: &[SocketAddr], expected: &Expected) -> Option<SessionKey> {
+        let fits = |session: &Session| {
+            let there = matches!(expected, Expected::Key(_)) || session.was_met_at(addresses);
+            there && expected.is(&session.peer) && session.wish().is_none() && session.over().is_none()
+        };
+        self.sessions.iter().find(|(_, session)| fits(session)).map(|(key, _)| key)
     }
 
     /// Takes a session in.
@@ -152,9 +165,9 @@ impl State {
         if !all {
             self.heed(shared.events(Duration::ZERO));
         }
-        let State { sessions, book, judge, tables, cache, tampered, .. } = self;
+        let State { sessions, book, judge, names, tables, cache, tampered, .. } = self;
         for (key, session) in sessions.iter_mut().filter(|(_, session)| all || session.is_stirred()) {
-            let mut desk = Desk { book, judge, tables, tampered, key, shared };
+            let mut desk = Desk { book, judge, names, tables, tampered, key, shared };
             any |= session.progress(cache, &mut desk);
         }
         if any {
@@ -185,7 +198,7 @@ impl State {
             }
             by_name.remove(&session.resumption().name);
             // Startpoints that are still there say why it ended.
-            session.has_startpoints() || session.has_parked()
+            session.is_wanted() || session.has_parked()
         });
         for (key, session) in sessions.iter_mut() {
             session.listen(cache, shared.silence);

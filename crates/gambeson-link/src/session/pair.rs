@@ -13,6 +13,7 @@ use gambeson_proto::startpoint::{self, EndpointKey, Limits, StartpointBook, Term
 use gambeson_proto::suite::{Protection, Suite};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
+use zeroize::Zeroizing;
 
 use super::{Desk, Incident, Opened, Session};
 use crate::carrier::{Carrier, Kind as Carried};
@@ -129,6 +130,10 @@ impl Desk for Endpoint {
         let (number, protection) = (admitted.activation.number, admitted.activation.protection);
         let binding = Arc::new(Binding { table: self.table.clone(), grant: admitted.grant });
         Ok(Opened { number, keys: admitted.keys, protection, binding, stack: None })
+    }
+
+    fn named(&mut self, _: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>> {
+        name.to_vec().into()
     }
 
     fn tampered(&mut self, _: &str) {}

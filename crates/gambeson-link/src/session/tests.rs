@@ -1,6 +1,6 @@
 //! Two sessions over a network that a seed makes: it cuts bytes anywhere, loses connections with what is under way, flips,
 //! drops, doubles, swaps and makes up bytes. Whatever it does, every request, put and get comes once, in
-//! order, and is answered rightly.
+//! order, and is answered rightly, and so is who asks for a name.
 //!
 //! `GAMBESON_SEED=n` runs that seed alone, `GAMBESON_SEEDS=n` the first n.
 
@@ -166,6 +166,10 @@ impl Desk for Endpoint {
         Ok(Opened { number, keys: admitted.keys, protection, binding, stack })
     }
 
+    fn named(&mut self, _: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>> {
+        name.iter().rev().copied().collect::<Vec<u8>>().into()
+    }
+
     fn tampered(&mut self, _: &str) {}
 
     fn request<'i>(&mut self, incident: Incident<'i>) -> Result<(), Bytes<'i>> {
@@ -248,11 +252,19 @@ struct Work {
     waiting: VecDeque<(u64, u64, Vec<u8>)>,
     /// What the links' regions must be once all has landed that was asked so far.
     memory: [Vec<u8>; 2],
+    /// Names that were asked for, and the answers that must come.
+    names: Vec<(u64, Vec<u8>)>,
 }
 
 impl Work {
+    fn new(seed: u64, links: [u64; 2], wanted: u64, long: f64) -> Self {
+        let memory = [(); 2].map(|()| vec![0x55; REGION]);
+        Work { seed, links, wanted, long, asked: Vec::new(), waiting: VecDeque::new(), memory, names: Vec::new() }
+    }
+
     fn is_done(&self, endpoint: &Endpoint) -> bool {
-        self.asked.len() as u64 == self.wanted && self.waiting.is_empty() && endpoint.requests >= self.wanted
+        let answered = self.waiting.is_empty() && self.names.is_empty();
+        self.asked.len() as u64 == self.wanted && answered && endpoint.requests >= self.wanted
     }
 
     fn go_on(&mut self, client: &mut Session, cache: &mut KeyCache, random: &mut Xoshiro256PlusPlus) {
@@ -295,6 +307,16 @@ impl Work {
             }
             self.asked.push((link, bytes));
         }
+        if random.random_bool(0.02) {
+            let name = "name".repeat(random.random_range(1..900));
+            let answer = name.bytes().rev().collect();
+            self.names.push((client.ask(cache, &name), answer));
+        }
+        self.names.retain(|(question, right)| {
+            let answer = client.answer(*question);
+            assert!(answer.as_ref().is_none_or(|answer| **answer == *right), "seed {seed}: a wrong answer");
+            answer.is_none()
+        });
         if let Some((link, number, bytes)) = self.waiting.front() {
             let (opened, _) = client.link(*link).expect("it is open");
             let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
@@ -325,11 +347,6 @@ impl Work {
     }
 }
 
-/// Regions as they are at first.
-fn untouched() -> [Vec<u8>; 2] {
-    [(); 2].map(|()| vec![0x55; REGION])
-}
-
 /// How many bytes the two ends sent.
 fn run(seed: u64, protection: Protection, hostile: bool, modules: &[&str]) -> u64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -342,8 +359,7 @@ fn run(seed: u64, protection: Protection, hostile: bool, modules: &[&str]) -> u6
     endpoint.came = Some(Vec::new());
     endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(random.random()));
     let wanted = random.random_range(1..30_u64);
-    let mut work =
-        Work { seed, links, wanted, long: 0.2, asked: Vec::new(), waiting: VecDeque::new(), memory: untouched() };
+    let mut work = Work::new(seed, links, wanted, 0.2);
     let (mut quiet, mut silences) = (0, 0);
     while !work.is_done(&endpoint) {
         work.go_on(&mut client, &mut caches[0], &mut random);
@@ -426,7 +442,7 @@ fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
     endpoint.came = Some(Vec::new());
     endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(random.random()));
     let (wanted, long) = (random.random_range(20..60), if seed % 5 == 1 { 0.3 } else { 0.03 });
-    let mut work = Work { seed, links, wanted, long, asked: Vec::new(), waiting: VecDeque::new(), memory: untouched() };
+    let mut work = Work::new(seed, links, wanted, long);
     let (mut quiet, mut silences) = (0, 0);
     let mut step: Option<Step> = None;
     let mut late: Vec<Consent> = Vec::new();
@@ -684,7 +700,13 @@ fn a_request_hidden_behind_a_link_that_is_gone_is_missed() {
 }
 
 #[test]
-fn who_asks_how_far_we_have_come_and_does_not_listen_is_soon_done_with() {
+fn who_asks_and_asks_over_the_control_link_and_does_not_listen_is_soon_done_with() {
+    for word in [word::ASKED, word::NAME] {
+        ask_and_do_not_listen(word);
+    }
+}
+
+fn ask_and_do_not_listen(word: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
     let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
@@ -695,7 +717,7 @@ fn who_asks_how_far_we_have_come_and_does_not_listen_is_soon_done_with() {
     while server.over().is_none() {
         assert!(most < 2 * UNHEARD_MAX, "{most} bytes are kept");
         for _ in 0..100 {
-            client.say(&mut caches[0], word::ASKED, 0, &[]);
+            client.say(&mut caches[0], word, 0, &[]);
         }
         // It has all that it sealed taken from it, but takes nothing.
         while client.flush() {}
