@@ -511,3 +511,63 @@ def test_the_example_runs_as_it_says(package: Package, tmp_path: Path) -> None:
     assert "two at once: one two\na stream of answers: 5 4 3 2 1\n" in out
     assert "us each" in out
     assert "used up" in out
+
+
+def test_the_example_attaches_by_name_and_nobody_else_does(package: Package, tmp_path: Path) -> None:
+    folder = ROOT / "examples" / "links" / "attach"
+    subprocess.run(["sh", folder / "keys.sh"], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+    def attach(*arguments: str) -> tuple[str, str]:
+        process = package.start(folder / "coupler.py", *arguments, cwd=tmp_path)
+        return process.communicate(timeout=60)
+
+    model = subprocess.Popen(
+        [package.python, folder / "model.py", "127.0.0.1:0"],
+        cwd=tmp_path,
+        env=package.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert model.stdout is not None
+        at = model.stdout.readline().split()[4].removesuffix(";")
+        out, err = attach("coupler", at)
+        assert out.startswith("the model is at step 1\nthe model is at step 2\nand what was not published:"), out + err
+        out, err = attach("visitor", at)
+        assert 'has nothing published as "model/ocean" that is for this domain' in err
+    finally:
+        out, _ = model.communicate("\n", timeout=60)
+    assert out == "coupler.example brings 5 joules\ncoupler.example brings 7 joules\n"
+    assert "nobody listens there; start what is to be attached to" in attach("coupler", at)[1]
+
+
+def test_names_are_published_withdrawn_and_for_those_with_a_role(room: Room) -> None:
+    room.run("""
+trust = link.Trust().job(bytes(16), bytes([1] * 32), bytes(32))
+host = link.Domain(link.Identity.generate(), trust, listen=["127.0.0.1:0"])
+at = host.listening[0]
+endpoint = host.endpoint({ECHO: lambda request: request.payload, STREAM: lambda request: b"not for all"})
+endpoint.publish("a name", ["rank"], link.Caveat.methods([ECHO]))
+endpoint.publish("for others", ["coupler"])
+for expected in ({"role": "rank"}, {"key": host.key_hash}):
+    attached = domain.attach(at, "a name", **expected)
+    assert attached.call(ECHO, b"here", timeout=30) == b"here"
+
+assert "does not allow this handler" in raises(link.HandlerRefused, lambda: attached.call(STREAM, b"", timeout=30))
+assert "already" in raises(link.StartpointRefused, lambda: endpoint.publish("a name", ["rank"]))
+assert "name a role" in raises(link.StartpointRefused, lambda: endpoint.publish("nobody's", []))
+assert "list" in raises(TypeError, lambda: endpoint.publish("another", "rank"))
+assert "has nothing published" in raises(link.StartpointRefused, lambda: domain.attach(at, "for others", role="rank"))
+assert "has nothing published" in raises(link.StartpointRefused, lambda: domain.attach(at, "nothing", role="rank"))
+assert "has not the role" in raises(link.Refused, lambda: domain.attach(at, "a name", role="king"))
+assert "another process listens there" in raises(link.Refused, lambda: domain.attach(at, "a name", key=bytes(32)))
+assert "who is expected" in raises(ValueError, lambda: domain.attach(at, "a name"))
+assert "who is expected" in raises(ValueError, lambda: domain.attach(at, "a name", role="rank", key=host.key_hash))
+assert "is no address" in raises(link.SystemRefused, lambda: domain.attach("nowhere", "a name", role="rank"))
+assert "nobody listens there" in raises(link.Lost, lambda: domain.attach("127.0.0.1:1", "a name", role="rank"))
+endpoint.withdraw("a name")
+assert "is not published" in raises(link.StartpointRefused, lambda: endpoint.withdraw("a name"))
+assert "revoked" in raises(link.HandlerRefused, lambda: attached.call(ECHO, b"here", timeout=30))
+assert "has nothing published" in raises(link.StartpointRefused, lambda: domain.attach(at, "a name", role="rank"))
+""")

@@ -8,7 +8,7 @@ use gambeson_link::{Attributes, Call, Endpoint, Handlers, Protection, Request};
 use crate::domain::gambeson_link_domain;
 use crate::failure::{Failure, done, free, gambeson_link_status};
 use crate::identity::gambeson_link_peer;
-use crate::raw::{bytes, given, make, protection_of, text};
+use crate::raw::{bytes, given, make, protection_of, text, texts};
 use crate::region::{gambeson_link_window, memory};
 use crate::startpoint::gambeson_link_capability;
 
@@ -234,6 +234,42 @@ pub unsafe extern "C" fn gambeson_link_endpoint_startpoint(
             let memory = (count > 0).then(|| unsafe { memory(windows, count) }).transpose()?;
             Ok(gambeson_link_capability(endpoint.0.startpoint(memory)?))
         })
+    })
+}
+
+/// Puts this endpoint under a name, for who attaches to this domain (`gambeson_link_domain_attach`) and proves to have
+/// one of the roles: `rank` for processes of the job, else those of pinned keys and certificates. Each gets a
+/// startpoint narrowed so, bound to its own key; uses are counted over all of them.
+///
+/// `roles` are texts, as many as `role_count`. Narrowed as `like` is, a startpoint of this endpoint, which stays the
+/// caller's; not at all, if it is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_endpoint_publish(
+    endpoint: Option<&gambeson_link_endpoint>,
+    name: *const c_char,
+    roles: *const *const c_char,
+    role_count: usize,
+    like: Option<&gambeson_link_capability>,
+) -> gambeson_link_status {
+    done(|| {
+        let endpoint = given(endpoint, "the endpoint")?;
+        // SAFETY: the caller's promise.
+        let (name, roles) = unsafe { (text(name, "the name")?, texts(roles, role_count, "the list of roles")?) };
+        let caveats = like.into_iter().flat_map(|like| like.0.caveats().cloned());
+        Ok(endpoint.0.publish(name, &roles, caveats)?)
+    })
+}
+
+/// Takes a name away from this endpoint: all that was attached by it has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_endpoint_withdraw(
+    endpoint: Option<&gambeson_link_endpoint>,
+    name: *const c_char,
+) -> gambeson_link_status {
+    done(|| {
+        let endpoint = given(endpoint, "the endpoint")?;
+        // SAFETY: the caller's promise.
+        Ok(endpoint.0.withdraw(unsafe { text(name, "the name")? })?)
     })
 }
 

@@ -10,7 +10,7 @@ use gambeson_proto::suite::Suite;
 use zeroize::Zeroizing;
 
 use crate::failure::{answer, done, free, gambeson_link_status};
-use crate::raw::{array, bytes, fill, fill_text, given, list, make, text};
+use crate::raw::{array, bytes, fill, fill_text, given, make, text, texts};
 
 /// A domain's own key, with the certificate that shows it.
 pub struct gambeson_link_identity(pub(crate) Identity);
@@ -125,13 +125,9 @@ pub unsafe extern "C" fn gambeson_link_trust_pinned(
         let trust = given(trust, "the trust")?;
         // SAFETY: the caller's promise.
         let (key, name) = unsafe { (array(key, "the key's hash")?, text(name, "the name")?) };
-        let mut named = Vec::new();
         // SAFETY: the caller's promise.
-        for &role in unsafe { list(roles, role_count, "the list of roles")? } {
-            // SAFETY: the caller's promise.
-            named.push(unsafe { text(role, "a role")? });
-        }
-        trust.0 = std::mem::take(&mut trust.0).pinned(KeyHash(key), name, &named);
+        let roles = unsafe { texts(roles, role_count, "the list of roles")? };
+        trust.0 = std::mem::take(&mut trust.0).pinned(KeyHash(key), name, &roles);
         Ok(())
     })
 }

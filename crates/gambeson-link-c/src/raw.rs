@@ -82,6 +82,15 @@ pub(crate) unsafe fn text<'t>(start: *const c_char, what: &str) -> Result<&'t st
     text.to_str().map_err(|_| Failure::argument(format!("{what} is no UTF-8")))
 }
 
+/// A list of texts.
+///
+/// # Safety
+/// Unless it is null, so many are there, and a zero byte ends each.
+pub(crate) unsafe fn texts<'t>(start: *const *const c_char, count: usize, what: &str) -> Result<Vec<&'t str>, Failure> {
+    // SAFETY: the caller's promise, for the list and for each.
+    unsafe { list(start, count, what)?.iter().map(|&one| text(one, what)).collect() }
+}
+
 /// Fills the caller's memory; `length` is told even if there is too little of it.
 ///
 /// # Safety

@@ -1,18 +1,18 @@
 //! Startpoints: as bytes, narrowed and copied; bound, with requests that go out from them.
 
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use gambeson_link::{Answers, Capability, Caveat, Pending, Startpoint};
+use gambeson_link::{Answers, Capability, Caveat, Expected, KeyHash, Pending, Startpoint};
 
 use crate::domain::gambeson_link_domain;
 use crate::endpoint::show;
 use crate::failure::{Failure, answer, done, free, gambeson_link_status};
-use crate::raw::{bytes, fill, given, list, make, protection_of, seconds};
+use crate::raw::{array, bytes, fill, given, list, make, protection_of, seconds, text};
 use crate::region::{gambeson_link_window, memory};
 
 /// Room enough for any startpoint's bytes.
@@ -187,6 +187,42 @@ pub extern "C" fn gambeson_link_domain_startpoint(
             let (domain, capability) = (given(domain, "the domain")?, given(capability, "the startpoint")?);
             let bound = domain.get().startpoint(&capability.0, seconds(patience)?)?;
             Ok(gambeson_link_startpoint(Arc::new(bound)))
+        })
+    })
+}
+
+/// Attaches to a program that runs: asks at an address, `10.0.0.1:4000` or a host's name and a port, for the endpoint
+/// that is published there under a name (`gambeson_link_endpoint_publish`), and binds a startpoint to it. Both prove
+/// who they are, and who is there must be who is `expected`.
+///
+/// Expected is the owner of `key`, which has 32 bytes, or whoever has `role`; the other of the two is null. `patience` is
+/// in seconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_domain_attach(
+    domain: Option<&gambeson_link_domain>,
+    address: *const c_char,
+    key: *const u8,
+    role: *const c_char,
+    name: *const c_char,
+    patience: f64,
+    startpoint: Option<&mut MaybeUninit<Option<Box<gambeson_link_startpoint>>>>,
+) -> gambeson_link_status {
+    done(|| {
+        make(startpoint, || {
+            let domain = given(domain, "the domain")?;
+            // SAFETY: the caller's promise.
+            let (address, name) = unsafe { (text(address, "the address")?, text(name, "the name")?) };
+            let expected = match (key.is_null(), role.is_null()) {
+                // SAFETY: the caller's promise.
+                (false, true) => Expected::Key(KeyHash(unsafe { array(key, "the key's hash")? })),
+                // SAFETY: the caller's promise.
+                (true, false) => Expected::Role(unsafe { text(role, "the role")? }.into()),
+                _ => {
+                    return Err(Failure::argument("expect the owner of a key or somebody with a role, one of them"));
+                }
+            };
+            let attached = domain.get().attach(address, &expected, name, seconds(patience)?)?;
+            Ok(gambeson_link_startpoint(Arc::new(attached)))
         })
     })
 }

@@ -1,5 +1,6 @@
 //! A domain: a process's place among links. It listens, holds the sessions and endpoints, and moves everything on.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -257,14 +258,15 @@ impl Domain {
     /// published so that this domain may have.
     pub fn attach(
         &self,
-        address: impl ToSocketAddrs,
+        address: impl ToSocketAddrs + fmt::Debug,
         expected: &Expected,
         name: &str,
         patience: Duration,
     ) -> Result<Startpoint, Error> {
         let deadline = Instant::now() + patience;
-        let unknown = Error::system("no address to attach at can be made of what was given");
-        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(unknown)?.collect();
+        let what =
+            format!("{address:?} is no address to attach at; give one as 10.0.0.1:4000, or a host's name and a port");
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(Error::system(what))?.collect();
         names::attach(&self.shared, &addresses, expected, name, deadline)
     }
 

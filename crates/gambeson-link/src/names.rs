@@ -131,7 +131,12 @@ pub(crate) fn attach(
         None => {
             let tcp = |address: &SocketAddr| Address { kind: AddressKind::Tcp, text: address.to_string() };
             let addresses: Vec<Address> = addresses.iter().map(tcp).collect();
-            shared.connect(expected, (&addresses, None), deadline)?
+            shared.connect(expected, (&addresses, None), deadline).map_err(|cause| match cause {
+                Error::Lost(why) => {
+                    Error::Lost(format!("{why}; start what is to be attached to, or ask where it listens"))
+                }
+                cause => cause,
+            })?
         }
     };
     let over = |why: &str| Error::Lost(format!("the session with who was asked for {name:?} is over: {why}"));

@@ -123,6 +123,30 @@ class Domain:
             capability = Capability.decode(capability)
         return Startpoint(self._native.startpoint(capability._native, timeout), self)
 
+    def attach(
+        self,
+        address: str,
+        name: str,
+        *,
+        key: Buffer | None = None,
+        role: str | None = None,
+        timeout: float | None = 10.0,
+    ) -> Startpoint:
+        """Attaches to a program that runs: asks at an address, `10.0.0.1:4000` or a host's name and a port, for the
+        endpoint that is published there under a name (`Endpoint.publish`), and binds a startpoint to it. Both prove who
+        they are, and who is there must be who is `expected`.
+
+        Expected is the owner of `key`, its domain's `key_hash`, or whoever has `role`: exactly one of them is given.
+        `timeout` is in seconds.
+
+        Raises `Refused`, `Lost`, `TimedOut`, `SystemRefused`, `StartpointRefused` if nothing is published so for this
+        domain, and `ValueError`.
+        """
+        if (key is None) == (role is None):
+            what = "say who is expected there: the owner of a key, or somebody with a role, one of them"
+            raise ValueError(what)
+        return Startpoint(self._native.attach(address, key, role or "", name, timeout), self)
+
     def group(self, members: Iterable[Capability]) -> Group:
         """A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called."""
         return Group(self._native.group([member._native for member in members]), self)
@@ -198,6 +222,25 @@ class Endpoint:
         if isinstance(memory, int):
             return Region(self._native.region(None, memory))
         return Region(self._native.region(memory, 0))
+
+    def publish(self, name: str, roles: Iterable[str], *caveats: Caveat) -> None:
+        """Puts this endpoint under a name, for who attaches to this domain (`Domain.attach`) and proves to have one of
+        the roles: `rank` for processes of the job, else those of pinned keys and certificates. Each gets a startpoint
+        narrowed so, bound to its own key; uses are counted over all of them.
+
+        Raises `StartpointRefused`.
+        """
+        if isinstance(roles, str):
+            what = f"roles are a list, as [{roles!r}]"
+            raise TypeError(what)
+        self._native.publish(name, list(roles), [caveat.parts for caveat in caveats])
+
+    def withdraw(self, name: str) -> None:
+        """Takes a name away from this endpoint: all that was attached by it has ended.
+
+        Raises `StartpointRefused`.
+        """
+        self._native.withdraw(name)
 
     def revoke(self, capability: Capability) -> None:
         """Ends a startpoint of this endpoint and all that descend from it.

@@ -350,6 +350,47 @@ static void startpoints(gambeson_link_domain *server, gambeson_link_domain *clie
     gambeson_link_capability_free(whole);
 }
 
+/* Attached to by name: by a key, by a role, and by nobody else. */
+static void names(gambeson_link_domain *server, gambeson_link_domain *client, gambeson_link_endpoint *endpoint) {
+    const char *roles[] = {"nobody", "writer"};
+    const uint8_t nobody[32] = {7};
+    gambeson_link_capability *like;
+    gambeson_link_startpoint *link, *none;
+    char at[64];
+    uint8_t key[32];
+    uint32_t only[] = {ECHO};
+    IS(gambeson_link_domain_key_hash(server, key), OK);
+    IS(gambeson_link_domain_listening(server, 0, at, sizeof at, NULL), OK);
+    IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &like), OK);
+    IS(gambeson_link_capability_narrow_methods(like, only, 1), OK);
+    IS(gambeson_link_endpoint_publish(endpoint, "model", roles, 2, like), OK);
+    gambeson_link_capability_free(like);
+    IS(gambeson_link_endpoint_publish(endpoint, "model", roles, 2, NULL), GAMBESON_LINK_STATUS_STARTPOINT);
+    SAYS("already");
+    IS(gambeson_link_endpoint_publish(endpoint, "hidden", roles, 1, NULL), OK);
+    IS(gambeson_link_endpoint_publish(endpoint, "other", NULL, 1, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_endpoint_publish(endpoint, NULL, roles, 1, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
+    for (int by_role = 0; by_role < 2; by_role++) {
+        IS(gambeson_link_domain_attach(client, at, by_role ? NULL : key, by_role ? "reader" : NULL, "model", 10, &link), OK);
+        IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+        IS(gambeson_link_startpoint_call(link, WHO, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_HANDLER);
+        if (!by_role) gambeson_link_startpoint_free(link);
+    }
+    IS(gambeson_link_domain_attach(client, at, key, NULL, "hidden", 10, &none), GAMBESON_LINK_STATUS_STARTPOINT);
+    SAYS("has nothing published as");
+    MUST(none == NULL);
+    IS(gambeson_link_domain_attach(client, at, NULL, "emperor", "model", 10, &none), GAMBESON_LINK_STATUS_REFUSED);
+    IS(gambeson_link_domain_attach(client, at, nobody, NULL, "model", 10, &none), GAMBESON_LINK_STATUS_REFUSED);
+    IS(gambeson_link_domain_attach(client, at, NULL, NULL, "model", 10, &none), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_domain_attach(client, at, key, "reader", "model", 10, &none), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_domain_attach(client, "nowhere", nobody, NULL, "model", 10, &none), GAMBESON_LINK_STATUS_SYSTEM);
+    IS(gambeson_link_endpoint_withdraw(endpoint, "model"), OK);
+    IS(gambeson_link_endpoint_withdraw(endpoint, "model"), GAMBESON_LINK_STATUS_STARTPOINT);
+    MUST(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10) != OK);
+    SAYS("revoked");
+    gambeson_link_startpoint_free(link);
+}
+
 /* Memory that startpoints reach, as far as their windows go. */
 static void regions(gambeson_link_domain *client, gambeson_link_endpoint *endpoint) {
     gambeson_link_region *region;
@@ -492,6 +533,7 @@ int main(void) {
     IS(pthread_create(&progress, NULL, serve_by_hand, parts), 0);
     requests(link, &counted);
     startpoints(server, client, endpoint);
+    names(server, client, endpoint);
     regions(client, endpoint);
     groups(client, endpoint, &counted);
     __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);

@@ -412,6 +412,21 @@ gambeson_link_status gambeson_link_endpoint_startpoint(const gambeson_link_endpo
                                                        size_t count,
                                                        gambeson_link_capability **capability);
 
+// Puts this endpoint under a name, for who attaches to this domain (`gambeson_link_domain_attach`) and proves to have
+// one of the roles: `rank` for processes of the job, else those of pinned keys and certificates. Each gets a
+// startpoint narrowed so, bound to its own key; uses are counted over all of them.
+//
+// `roles` are texts, as many as `role_count`. Narrowed as `like` is, a startpoint of this endpoint, which stays the
+// caller's; not at all, if it is null.
+gambeson_link_status gambeson_link_endpoint_publish(const gambeson_link_endpoint *endpoint,
+                                                    const char *name,
+                                                    const char *const *roles,
+                                                    size_t role_count,
+                                                    const gambeson_link_capability *like);
+
+// Takes a name away from this endpoint: all that was attached by it has ended.
+gambeson_link_status gambeson_link_endpoint_withdraw(const gambeson_link_endpoint *endpoint, const char *name);
+
 // Ends a startpoint of this endpoint and all that descend from it.
 gambeson_link_status gambeson_link_endpoint_revoke(const gambeson_link_endpoint *endpoint,
                                                    const gambeson_link_capability *capability);
@@ -533,6 +548,20 @@ gambeson_link_status gambeson_link_domain_startpoint(const gambeson_link_domain 
                                                      const gambeson_link_capability *capability,
                                                      double patience,
                                                      gambeson_link_startpoint **startpoint);
+
+// Attaches to a program that runs: asks at an address, `10.0.0.1:4000` or a host's name and a port, for the endpoint
+// that is published there under a name (`gambeson_link_endpoint_publish`), and binds a startpoint to it. Both prove
+// who they are, and who is there must be who is `expected`.
+//
+// Expected is the owner of `key`, which has 32 bytes, or whoever has `role`; the other of the two is null. `patience` is
+// in seconds.
+gambeson_link_status gambeson_link_domain_attach(const gambeson_link_domain *domain,
+                                                 const char *address,
+                                                 const uint8_t *key,
+                                                 const char *role,
+                                                 const char *name,
+                                                 double patience,
+                                                 gambeson_link_startpoint **startpoint);
 
 // What it is bound by.
 //

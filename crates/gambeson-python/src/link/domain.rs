@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Handlers, Policy, Progress, Protection};
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Expected, Handlers, Policy, Progress, Protection};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -117,6 +117,25 @@ impl NativeDomain {
         Ok(NativeStartpoint::new(bound, self.1.clone()))
     }
 
+    /// Expects the owner of `key`, or else whoever has `role`.
+    fn attach(
+        &self,
+        py: Python<'_>,
+        address: String,
+        key: Option<Payload>,
+        role: String,
+        name: String,
+        timeout: Option<f64>,
+    ) -> PyResult<NativeStartpoint> {
+        let (domain, patient) = (self.domain()?, patience(timeout)?);
+        let expected = match key {
+            Some(key) => Expected::Key(key_hash(&key)?),
+            None => Expected::Role(role),
+        };
+        let attached = elsewhere(py, timeout, move || domain.attach(address, &expected, &name, patient))?;
+        Ok(NativeStartpoint::new(attached, self.1.clone()))
+    }
+
     fn group(&self, py: Python<'_>, members: Vec<Py<NativeCapability>>) -> PyResult<NativeGroup> {
         let members = members.iter().map(|member| member.bind(py).get().0.clone());
         Ok(NativeGroup(Arc::new(self.domain()?.group(members))))
@@ -170,6 +189,22 @@ impl NativeEndpoint {
     fn region(&self, initial: Option<Payload>, length: usize) -> PyResult<NativeRegion> {
         let memory = initial.map_or_else(|| vec![0; length], |initial| initial.to_vec());
         self.with(|endpoint| Ok(endpoint.region(memory))).map(NativeRegion)
+    }
+
+    fn publish(
+        &self,
+        py: Python<'_>,
+        name: String,
+        roles: Vec<String>,
+        caveats: Vec<(String, Vec<u64>)>,
+    ) -> PyResult<()> {
+        let caveats = caveats.iter().map(|(kind, numbers)| caveat(kind, numbers)).collect::<PyResult<Vec<_>>>()?;
+        let roles: Vec<&str> = roles.iter().map(String::as_str).collect();
+        py.detach(|| self.with(|endpoint| endpoint.publish(&name, &roles, caveats)))
+    }
+
+    fn withdraw(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        py.detach(|| self.with(|endpoint| endpoint.withdraw(&name)))
     }
 
     fn revoke(&self, py: Python<'_>, capability: &NativeCapability) -> PyResult<()> {
