@@ -122,7 +122,9 @@ impl State {
     pub(crate) fn session_at(&self, addresses: &[SocketAddr], expected: &Expected) -> Option<SessionKey> {
         let fits = |session: &Session| {
             let there = matches!(expected, Expected::Key(_)) || session.was_met_at(addresses);
-            there && expected.is(&session.peer) && session.wish().is_none() && session.over().is_none()
+            // Of a connection that is lost nobody knows who is at its other end by now: perhaps the program was started again.
+            let usable = session.over().is_none() && session.lost().is_none() && session.wish().is_none();
+            there && expected.is(&session.peer) && usable
         };
         self.sessions.iter().find(|(_, session)| fits(session)).map(|(key, _)| key)
     }

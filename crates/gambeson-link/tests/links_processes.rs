@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gambeson_link::{Attributes, Capability, Config, Domain, Error, Handlers, Identity, Startpoint, Transport, Trust};
+use gambeson_link::{
+    Attributes, Capability, Config, Domain, Error, Expected, Handlers, Identity, Startpoint, Transport, Trust,
+};
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::suite::Suite;
@@ -12,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SHM: &str = "GAMBESON_TEST_SHM";
+const AT: &str = "GAMBESON_TEST_AT";
 
 fn config() -> Config {
     let job_secret = Secret32::from_bytes([1; 32]);
@@ -22,14 +25,16 @@ fn config() -> Config {
 #[test]
 #[ignore = "what the other process of the tests below runs"]
 fn the_other_process() {
-    let mut config = config().listen("127.0.0.1:0".parse().expect("an address"));
+    let at = std::env::var(AT).unwrap_or("127.0.0.1:0".into());
+    let mut config = config().listen(at.parse().expect("an address"));
     config.shm = std::env::var(SHM).is_ok_and(|word| word == "1");
     let domain = Domain::open(config).expect("a domain");
     let handlers = Handlers::new().inline(0, |call| call.answer(call.payload));
     let endpoint = domain.endpoint(Attributes::default(), handlers).expect("an endpoint");
     let bytes = endpoint.startpoint([]).expect("a startpoint").encode();
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    println!("startpoint {digits}");
+    endpoint.publish("echo", &["rank"], []).expect("a name");
+    println!("startpoint {digits} {}", domain.listening()[0]);
     std::thread::sleep(Duration::from_secs(120));
 }
 
@@ -37,26 +42,35 @@ fn the_other_process() {
 struct Other {
     process: Child,
     startpoint: Startpoint,
-    _domain: Domain,
+    domain: Domain,
+    at: String,
 }
 
 impl Other {
     fn start(shm: bool) -> Self {
-        let mut process = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--ignored", "--exact", "the_other_process", "--nocapture"])
-            .env(SHM, if shm { "1" } else { "0" })
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let digits = lines.find_map(|line| line.ok()?.split_once("startpoint ").map(|(_, digits)| digits.to_owned()));
-        let digits = digits.expect("it says so");
+        let (process, digits, at) = Self::run("127.0.0.1:0", shm);
         let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("digits");
         let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
         let domain = Domain::open(config()).expect("a domain");
         let capability = Capability::decode(&bytes).expect("a startpoint");
         let startpoint = domain.startpoint(&capability, PATIENCE).expect("a link");
-        Other { process, startpoint, _domain: domain }
+        Other { process, startpoint, domain, at }
+    }
+
+    /// The process, a startpoint's digits, and where it listens.
+    fn run(at: &str, shm: bool) -> (Child, String, String) {
+        let mut process = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--ignored", "--exact", "the_other_process", "--nocapture"])
+            .env(SHM, if shm { "1" } else { "0" })
+            .env(AT, at)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+        let said = lines.find_map(|line| line.ok()?.split_once("startpoint ").map(|(_, digits)| digits.to_owned()));
+        let said = said.expect("it says so");
+        let (digits, at) = said.split_once(' ').expect("both");
+        (process, digits.to_owned(), at.to_owned())
     }
 
     fn signal(&self, signal: Signal) {
@@ -136,5 +150,22 @@ fn a_link_between_processes_changes_its_transport_until_one_of_them_is_killed() 
         other.process.wait().expect("it ends");
         let lost = other.startpoint.call(0, b"still there?", PATIENCE).expect_err("nobody answers");
         assert!(matches!(&lost, Error::Lost(why) if why.contains("a process of the job")), "{dies_over}: {lost:?}");
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_and_started_again_is_attached_to_again() {
+    for shm in [true, false] {
+        let mut other = Other::start(shm);
+        let rank = Expected::Role("rank".into());
+        let attached = other.domain.attach(&other.at, &rank, "echo", PATIENCE).expect("attached");
+        attached.call(0, b"there", PATIENCE).expect("an answer");
+        other.signal(Signal::KILL);
+        other.process.wait().expect("it ends");
+        other.process = Other::run(&other.at, shm).0;
+        // A try that comes before this end has heard of the other's death asks the dead.
+        let mut attached = (0..4).map(|_| other.domain.attach(&other.at, &rank, "echo", PATIENCE / 4));
+        let attached = attached.find_map(Result::ok).expect("attached");
+        attached.call(0, b"there again", PATIENCE).expect("an answer");
     }
 }
