@@ -6,6 +6,7 @@
 mod activation;
 mod card;
 mod credential;
+mod directory;
 mod endpoint;
 mod host;
 mod input;
@@ -20,6 +21,7 @@ mod trace;
 pub use activation::activation;
 pub use card::card;
 pub use credential::credential;
+pub use directory::directory;
 pub use endpoint::endpoint;
 pub use link::{link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
@@ -32,10 +34,11 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
+    ("directory", directory),
     ("endpoint", endpoint),
     ("link_greeting", link_greeting),
     ("link_handshake", link_handshake),

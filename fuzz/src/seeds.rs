@@ -16,6 +16,7 @@ use gambeson_proto::suite::{Protection, Suite};
 use gambeson_proto::trace;
 
 use super::card::keys;
+use super::directory::signed;
 use super::startpoint::{domain, family, session};
 
 const POLICIES: [(&str, &str); 5] = [
@@ -36,6 +37,20 @@ const POLICIES: [(&str, &str); 5] = [
     ("wrong", "protection = \"secret\"\n[[rule]]\nbetween = [\"h1\"]\n"),
 ];
 
+const DIRECTORIES: [(&str, &str); 4] = [
+    (
+        "hosts",
+        "issued = 2026-11-21T20:52:10Z\nexpires = 2026-12-21T20:52:10Z\n\n[[host]]\nname = \"Ocean1\"\naddresses = \
+         [\"10.1.0.1\", \"fd00::1\"]\ntransports = [\"tcp\", \"shm\"]\nauthentication = [\"job\"]\n\n[[host]]\nname = \
+         \"sky.site\"\ntransports = [\"libfabric\"]\nauthentication = [\"pinned\", \"certificate\"]\n\n[[network]]\n\
+         subnet = \"10.9.0.0/16\"\nprotection = \"privacy\"\n\n[[network]]\nsubnet = \"10.0.0.0/8\"\nprotection = \
+         \"integrity\"\n",
+    ),
+    ("networks", "[[network]]\nsubnet = \"fd00::/8\"\nprotection = \"integrity\"\n"),
+    ("empty", ""),
+    ("wrong", "issued = 2026-11-21\n[[host]]\nname = \"-\"\ntransports = [\"tcp\", \"tcp\"]\nauthentication = []\n"),
+];
+
 /// Every seed: target, name, bytes.
 pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let mut all = Vec::new();
@@ -47,6 +62,10 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         }
     }
     all.push(("credential", "foreign".to_owned(), b"#!/bin/sh\n".to_vec()));
+    for (name, text) in DIRECTORIES {
+        all.push(("directory", name.to_owned(), text.into()));
+    }
+    all.push(("directory", "signed".to_owned(), signed(DIRECTORIES[0].1).into()));
     records(&mut |name, bytes| all.push(("record", name, bytes)));
     for (name, program) in MATCHING {
         all.push(("matching", name.to_owned(), program.to_vec()));

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
 
+from vectors.directory import sign_directory, verify_directory  # noqa: E402
 from vectors.reference import OPERATIONS, Expected, Given, Refused, card_mac, encode_card, public_key  # noqa: E402
 from vectors.startpoint import admit, decode_startpoint, link, startpoint  # noqa: E402
 
@@ -27,11 +28,12 @@ STARTPOINT_OPERATIONS = {
     "link": link,
     "admit": admit,
 }
+DIRECTORY_OPERATIONS = {"sign directory": sign_directory, "verify directory": verify_directory}
 
 
 def answer(operation: str, given: Given) -> Expected:
     try:
-        return (OPERATIONS | STARTPOINT_OPERATIONS)[operation](given)
+        return (OPERATIONS | STARTPOINT_OPERATIONS | DIRECTORY_OPERATIONS)[operation](given)
     except Refused as refused:
         return {"refused": str(refused)}
 
@@ -329,7 +331,59 @@ def links() -> Iterator[Case]:
     )
 
 
-CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links()]
+ISSUED, EXPIRES = 1_795_294_330, 1_797_886_330
+SITE: Given = {
+    "site_seed": run(0x11, 32),
+    "issued": ISSUED,
+    "expires": EXPIRES,
+    "text": """
+[[host]]
+name = "Ocean1"
+addresses = ["10.1.0.1"]
+transports = ["shm", "libfabric", "tcp"]
+authentication = ["job", "pinned"]
+
+[[host]]
+name = "sky.site"
+transports = ["tcp"]
+authentication = ["certificate"]
+
+[[network]]
+subnet = "10.9.0.0/16"
+protection = "privacy"
+""",
+}
+
+
+def directories() -> Iterator[Case]:
+    def sign(name: str, shows: str, **changes: Any) -> Case:
+        return Case(f"directory/{name}.json", shows, "sign directory", SITE | changes)
+
+    def verify(name: str, shows: str, signed: Given, **changes: Any) -> Case:
+        given = {"site_key": site["site_key"], "directory": signed["directory"], "now": ISSUED, "seen": 0}
+        return Case(f"directory/{name}.json", shows, "verify directory", given | changes)
+
+    site = answer("sign directory", SITE)
+    other = answer("sign directory", SITE | {"site_seed": run(0x12, 32)})
+    text = site["directory"]
+    yield sign("signed", "Its times in front, and its signature at the end.")
+    yield sign("signed-empty", "A site that says nothing of anybody.", text="")
+    yield verify("verified", "In the second in which it is issued.", site)
+    yield verify("verified-last-second", "In the last second before it expires.", site, now=EXPIRES - 1, seen=ISSUED)
+    yield verify("verified-clock-behind", "By a clock that is five minutes behind.", site, now=ISSUED - 300)
+    yield verify("refused-early", "By a clock that is further behind.", site, now=ISSUED - 301)
+    yield verify("refused-stale", "In the second in which it expires.", site, now=EXPIRES)
+    yield verify("refused-rolled-back", "One was seen that was issued a second later.", site, seen=ISSUED + 1)
+    yield verify("refused-other-key", "Signed by another site.", other)
+    yield verify("refused-altered", "A network less.", {"directory": text.replace("10.9.0.0/16", "10.8.0.0/16")})
+    yield verify("refused-unsigned", "Without its last line.", {"directory": text[: text.rindex("# signature")]})
+    short = {"directory": text[:-3] + "\n"}
+    yield verify("refused-short-signature", "A signature of 63 bytes.", short)
+    nonsense = answer("sign directory", SITE | {"text": "[[host]\n"})
+    yield verify("refused-senseless", "Signed, and no TOML.", nonsense)
+
+
+CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories()]
 
 
 def main() -> None:

@@ -8,6 +8,7 @@
 //! | [`record`] | the one unit on the wire |
 //! | [`startpoint`] | what a process holds of another's endpoint, and what the endpoint knows of it |
 //! | [`policy`], [`credential`] | how each pair is protected; what the job's processes share |
+//! | [`directory`] | what a site says of its hosts and networks, signed |
 //! | [`ledger`] | the page in which a rank reports |
 //! | [`trace`] | what a traced job writes down of its messages |
 //! | [`matching`] | receives and messages find each other |
@@ -16,6 +17,7 @@
 
 pub mod aead;
 pub mod credential;
+pub mod directory;
 pub mod endpoint;
 pub mod identity;
 pub mod key_cache;

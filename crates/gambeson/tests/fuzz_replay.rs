@@ -78,6 +78,7 @@ replays!(
     activation,
     card,
     credential,
+    directory,
     endpoint,
     link_greeting,
     link_handshake,

@@ -124,7 +124,7 @@ fn both(one: Option<bool>, other: Option<bool>) -> Option<bool> {
 
 /// A network of addresses: its own address, with no bits beyond the prefix, and the prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Subnet {
+pub(crate) struct Subnet {
     address: IpAddr,
     prefix: u8,
 }
@@ -139,7 +139,7 @@ impl Subnet {
     }
 
     /// `10.77.0.0/24`, or one address.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.split_once('/') {
             Some((address, prefix)) => Self::new(address.parse().ok()?, prefix.parse().ok()?),
             None => {
@@ -149,15 +149,15 @@ impl Subnet {
         }
     }
 
-    pub(super) fn address(self) -> IpAddr {
+    pub(crate) fn address(self) -> IpAddr {
         self.address
     }
 
-    pub(super) fn prefix(self) -> u8 {
+    pub(crate) fn prefix(self) -> u8 {
         self.prefix
     }
 
-    fn contains(self, address: IpAddr) -> bool {
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
         // A dual-stack socket reports IPv4 peers as ::ffff:a.b.c.d.
         let address = address.to_canonical();
         address.is_ipv4() == self.address.is_ipv4()

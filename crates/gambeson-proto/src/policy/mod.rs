@@ -22,6 +22,7 @@ use crate::identity::HostIndex;
 use crate::suite::{Protection, Suite};
 
 pub use canonical::CanonicalError;
+pub(crate) use decide::Subnet;
 pub use decide::{Decision, Place};
 pub use document::Document;
 pub use error::PolicyError;

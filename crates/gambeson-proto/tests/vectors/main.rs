@@ -1,5 +1,6 @@
 //! The known-answer vectors under vectors/, which a second implementation wrote (tests/vectors).
 
+mod directory;
 mod startpoint;
 
 use std::fs;
@@ -45,6 +46,11 @@ fn links() {
     assert_eq!(check("link"), 28);
 }
 
+#[test]
+fn directories() {
+    assert_eq!(check("directory"), 13);
+}
+
 /// Answers every case of a directory; returns how many there were.
 fn check(kind: &str) -> usize {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors").join(kind);
@@ -87,6 +93,8 @@ fn answer(case: &Value) -> Value {
         "decode startpoint" => startpoint::decode(given),
         "link" => startpoint::link(given),
         "admit" => startpoint::admit(given),
+        "sign directory" => directory::sign(given),
+        "verify directory" => directory::verify(given),
         other => panic!("no operation is called {other}"),
     }
 }
