@@ -77,7 +77,7 @@ fn read_document(path: &Path, missing: Missing, files: &mut Vec<PathBuf>) -> Res
         Err(error) => return Err(unreadable(path, &error)),
     };
     let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
-    others_cannot_write(path, &metadata)?;
+    others_cannot_write("the policy", path, &metadata).map_err(Error::File)?;
     if !metadata.is_file() || metadata.len() > LENGTH_MAX {
         return Err(Error::File(format!(
             "the policy {} is no regular file of at most 1 MiB; name a gambeson.toml with --policy",
@@ -97,21 +97,22 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     ))
 }
 
-fn others_cannot_write(path: &Path, metadata: &Metadata) -> Result<(), Error> {
+/// Refuses a file that somebody other than root and this user could have written.
+pub(crate) fn others_cannot_write(what: &str, path: &Path, metadata: &Metadata) -> Result<(), String> {
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {
-        return Err(Error::File(format!(
-            "the policy {} belongs to user {}, who could weaken it; remove it, or copy what you need into a file of your own",
+        return Err(format!(
+            "{what} {} belongs to user {}, who could weaken it; remove it, or copy what you need into a file of your own",
             path.display(),
             metadata.uid()
-        )));
+        ));
     }
     if metadata.mode() & 0o022 != 0 {
-        return Err(Error::File(format!(
-            "the policy {} can be written by others (mode {:04o}); check what it says, then chmod go-w it",
+        return Err(format!(
+            "{what} {} can be written by others (mode {:04o}); check what it says, then chmod go-w it",
             path.display(),
             metadata.mode() & 0o7777
-        )));
+        ));
     }
     Ok(())
 }

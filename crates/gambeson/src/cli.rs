@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::bench::part;
-use crate::commands::{audit, bench, completion, doctor, enter, keep, manual, policy, run, sim, start};
+use crate::commands::{audit, bench, completion, directory, doctor, enter, keep, manual, policy, run, sim, start};
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
 
@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Run(run::Arguments),
     Doctor(doctor::Arguments),
     Policy(policy::Arguments),
+    Directory(directory::Arguments),
     Audit(audit::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -47,6 +48,7 @@ impl Command {
             Self::Run(arguments) => run::execute(&arguments),
             Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Policy(arguments) => policy::execute(&arguments),
+            Self::Directory(arguments) => directory::execute(&arguments),
             Self::Audit(arguments) => audit::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),

@@ -21,7 +21,7 @@ pub(crate) enum Status {
     Incomplete = 75,
     /// This user may not do what was asked.
     NotPermitted = 77,
-    /// The policy cannot be understood.
+    /// The policy or the site directory cannot be understood.
     Policy = 78,
     /// Who read the output went away, as a shell shows SIGPIPE.
     ReaderLeft = 141,
@@ -34,11 +34,12 @@ Exit status:
   64          the command line is wrong
   65          an experiment or a trace makes no sense (sim)
   69          mpiexec, or a file Gambeson needs, was not found
-  70          refused: the messages would not be protected as the policy says
+  70          refused: the messages would not be protected as the policy says (run),
+              or the site directory does not hold (directory)
   71          the operating system refused something
   75          not everything could be heard (audit)
   77          this user may not listen on the network interfaces (audit)
-  78          the policy cannot be understood
+  78          the policy or the site directory cannot be understood
   141         who read the output went away";
 
 impl From<Status> for ExitCode {

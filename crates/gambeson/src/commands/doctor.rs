@@ -1,11 +1,15 @@
 //! `gambeson doctor -- mpiexec ...`: what was found and what would be secured, without running the job.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use gambeson_proto::credential::{Credential, Tuning};
+use gambeson_proto::directory::date;
+use gambeson_site::directory::{self, DIRECTORY, FOLDER, SITE_KEY};
 use serde_json::json;
 
+use crate::commands::directory::{counts, left};
 use crate::fabric_info::{self, FabricInfo};
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::{self, Job};
@@ -58,6 +62,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     findings.launcher(&plan, arguments);
     findings.libfabric(&plan)?;
     findings.policy(&plan);
+    findings.site();
     findings.reach(&plan);
     findings.machine();
     if arguments.json {
@@ -177,6 +182,33 @@ impl Findings {
         }
     }
 
+    /// A job runs without a good directory; its links do not.
+    fn site(&mut self) {
+        let folder = Path::new(FOLDER);
+        let (file, key) = (folder.join(DIRECTORY), folder.join(SITE_KEY));
+        if !key.exists() {
+            return self.fine(
+                "site",
+                format!("no directory ({} is not there): the policy alone decides about links", key.display()),
+            );
+        }
+        let found = directory::read_key(&key).and_then(|key| directory::verify(&file, &key));
+        match found {
+            Err(why) => self.note("site", format!("links that this job's programs open are refused: {why}")),
+            Ok(found) if found.expires < directory::now() + SOON => self.note(
+                "site",
+                format!(
+                    "{} expires {}; links are refused then, so let it be signed again",
+                    file.display(),
+                    left(&found)
+                ),
+            ),
+            Ok(found) => {
+                self.fine("site", format!("{}: {}, until {}", file.display(), counts(&found), date(found.expires)))
+            }
+        }
+    }
+
     fn reach(&mut self, plan: &Plan) {
         if plan.seals_hosts() {
             self.fine("inside hosts", "every message passes the provider");
@@ -249,4 +281,6 @@ fn throw_away_job(plan: &Plan) -> Result<Job, Failure> {
 }
 
 const LIBFABRIC_MIN: (u32, u32) = (1, 17);
+/// A directory that expires within so many seconds should be signed again.
+const SOON: u64 = 3 * 86_400;
 const MEMLOCK_MIN: u64 = 64 << 10;

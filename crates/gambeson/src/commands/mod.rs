@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod completion;
+pub(crate) mod directory;
 pub(crate) mod doctor;
 pub(crate) mod enter;
 pub(crate) mod keep;

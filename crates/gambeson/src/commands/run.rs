@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
+use gambeson_site::directory::{self, DIRECTORY, FOLDER, SITE_KEY};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::time::ClockId;
 use serde_json::json;
@@ -198,11 +199,29 @@ fn about(plan: &Plan) -> About {
     }
 }
 
+/// Leaves in the job's directory what this host's site has signed, as it is: who opens links looks whether it holds.
+fn site(job: &Job) -> Result<(), Failure> {
+    let folder = Path::new(FOLDER);
+    let key = folder.join(SITE_KEY);
+    if !key.exists() {
+        return Ok(());
+    }
+    directory::read_key(&key).map_err(|error| Failure::refused(error.to_string()))?;
+    let unreadable = |error| Failure::refused(format!("the site's key {} cannot be read ({error})", key.display()));
+    job.write(SITE_KEY, &fs::read(&key).map_err(unreadable)?)?;
+    match fs::read(folder.join(DIRECTORY)) {
+        Ok(bytes) => job.write(DIRECTORY, &bytes),
+        // Who opens links says what is missing.
+        Err(_) => Ok(()),
+    }
+}
+
 /// Leaves in the job's directory what the guard looks at.
 fn prepare(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<(), Failure> {
     let lines: String = variables.iter().map(|variable| format!("{}={}\n", variable.name, variable.value)).collect();
     job.write("environment", lines.as_bytes())?;
     job.write("rules", plan.policy().origins().join("\n").as_bytes())?;
+    site(job)?;
     if !plan.has_mpi() {
         job.write("no-mpi", b"")?;
     }

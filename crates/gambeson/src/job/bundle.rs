@@ -10,14 +10,25 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
 use gambeson_proto::trace::{self, EndpointFile};
+use gambeson_site::directory::{DIRECTORY, SITE_KEY};
 use zeroize::Zeroizing;
 
 /// Names and contents, wiped when they go.
 pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
 
 /// What a host gets.
-pub(crate) const CARRIED: [&str; 8] =
-    ["version", "credential", "rules", "environment", "one-sided", "one-sided-threads", "vendor", "trace"];
+pub(crate) const CARRIED: [&str; 10] = [
+    "version",
+    "credential",
+    "rules",
+    SITE_KEY,
+    DIRECTORY,
+    "environment",
+    "one-sided",
+    "one-sided-threads",
+    "vendor",
+    "trace",
+];
 
 /// The line that says the files are in place.
 pub(crate) const KEPT: &str = "gambeson keeps the job\n";

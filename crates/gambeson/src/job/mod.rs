@@ -13,6 +13,7 @@
 //!   gambeson-agent what the launcher calls in place of ssh
 //!   rank-<pid>     a page per provider      refused-<pid>   a sentence per refusal of the guard
 //!   linked-<pid>   who has links      rules      where the policy's rules were written, one a line
+//!   site.pub, directory.toml   what the site has signed, if this host has a site: links go by it
 //!   no-mpi         in a job without a launcher: the guard and the agent refuse MPI
 //!   trace          in a traced job, how many bytes an endpoint may write down; trace-<pid>-<n> is what it did
 //! ```

@@ -1,0 +1,342 @@
+//! `gambeson directory keygen|sign|check`: what a site says of its hosts, signed, and whether it holds.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use clap::{Args, Subcommand};
+use data_encoding::BASE64;
+use gambeson_proto::directory::{
+    Directory, DirectoryError, LENGTH_MAX, compose, date, enclose, message, transport_name,
+};
+use gambeson_site::directory::{self, DIRECTORY, ED25519, Error, FOLDER, SITE_KEY};
+use pki_types::PrivatePkcs8KeyDer;
+use pki_types::pem::PemObject;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use crate::failure::{Failure, STATUSES, Status};
+
+/// Signs and explains the site directory, by which links choose their transports
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Keygen(Keygen),
+    Sign(Sign),
+    Check(Check),
+}
+
+/// Makes a site's key: NAME.key, which signs, and NAME.pub, by which hosts know what the site signed
+///
+/// Keep NAME.key where few can read it; it is needed only to sign. Every host of the site has
+/// NAME.pub as /etc/gambeson/site.pub. Both are PEM, so that a key of OpenSSL's does as well:
+///
+///   openssl genpkey -algorithm ed25519 -out site.key
+///   openssl pkey -in site.key -pubout -out site.pub
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+struct Keygen {
+    /// How the two files are called, before .key and .pub
+    #[arg(default_value = "site")]
+    name: PathBuf,
+}
+
+/// Signs a site directory, in its file or into another one
+///
+/// The file says for each host what links with it go over, in the order to try, and how both
+/// ends of a session with it may have proved who they are; and which networks need protection,
+/// whatever the policy says:
+///
+///   [[host]]
+///   name = "ocean1"                           as the host calls itself
+///   addresses = ["10.1.0.1"]                  where it is; optional
+///   transports = ["shm", "libfabric", "tcp"]
+///   authentication = ["job", "pinned", "certificate"]
+///
+///   [[network]]
+///   subnet = "10.9.0.0/16"                    links with whoever is in it, or may be
+///   protection = "privacy" | "integrity"
+///
+/// `sign` writes two lines in front, when it was issued and when it expires, and the signature
+/// at its end. Sign it again before it expires, and whenever it has changed; lay it to every
+/// host as /etc/gambeson/directory.toml. Who has taken one takes none that was issued earlier.
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+struct Sign {
+    /// The directory, signed before or not
+    file: PathBuf,
+    /// The secret key of the site
+    #[arg(long, value_name = "FILE", default_value = "site.key")]
+    key: PathBuf,
+    /// For how many days it is valid
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3650))]
+    days: u64,
+    /// Where to write what is signed, instead of in its place
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Says whether a site directory holds, and what it says
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Check {
+    /// The directory
+    #[arg(default_value_os_t = Path::new(FOLDER).join(DIRECTORY))]
+    file: PathBuf,
+    /// The public key of the site
+    #[arg(long, value_name = "FILE", default_value_os_t = Path::new(FOLDER).join(SITE_KEY))]
+    site_key: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    match &arguments.action {
+        Action::Keygen(keygen) => keygen.execute()?,
+        Action::Sign(sign) => sign.execute()?,
+        Action::Check(check) => check.execute()?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is wrong with a directory, for scripts.
+fn status(cause: &DirectoryError) -> Status {
+    if matches!(cause, DirectoryError::Senseless(..)) { Status::Policy } else { Status::Refused }
+}
+
+impl Keygen {
+    fn execute(&self) -> Result<(), Failure> {
+        let none = |_| Failure::system("the kernel gives no random numbers, so no key can be made");
+        let secret = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new()).map_err(none)?;
+        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(secret.as_ref()).expect("it was made this moment");
+        let public = [&ED25519[..], key.public_key().as_ref()].concat();
+        let [secret_path, public_path] = ["key", "pub"].map(|end| with_end(&self.name, end));
+        let secret = pem("PRIVATE KEY", secret.as_ref());
+        create(&secret_path, 0o600, secret.as_bytes())?;
+        if let Err(failure) = create(&public_path, 0o644, pem("PUBLIC KEY", &public).as_bytes()) {
+            let _ = fs::remove_file(&secret_path);
+            return Err(failure);
+        }
+        println!("{} signs: keep it where few can read it", secret_path.display());
+        println!("{} goes to every host of the site as {FOLDER}/{SITE_KEY}", public_path.display());
+        Ok(())
+    }
+}
+
+fn with_end(name: &Path, end: &str) -> PathBuf {
+    let mut path = name.as_os_str().to_owned();
+    path.push(".");
+    path.push(end);
+    path.into()
+}
+
+/// RFC 7468.
+fn pem(what: &str, der: &[u8]) -> Zeroizing<String> {
+    let coded = Zeroizing::new(BASE64.encode(der));
+    let mut text = Zeroizing::new(String::with_capacity(2 * coded.len() + 80));
+    text.push_str(&format!("-----BEGIN {what}-----\n"));
+    for line in coded.as_bytes().chunks(64) {
+        text.push_str(std::str::from_utf8(line).expect("base 64 is text"));
+        text.push('\n');
+    }
+    text.push_str(&format!("-----END {what}-----\n"));
+    text
+}
+
+fn create(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let written = made.and_then(|mut file| file.write_all(bytes));
+    written.map_err(|cause| match cause.kind() {
+        io::ErrorKind::AlreadyExists => Failure::refused(format!(
+            "{} is there already, and hosts may know the site by it; give another name, or move it away",
+            path.display()
+        )),
+        _ => Failure::system(format!(
+            "{} cannot be written ({cause}); name a place that you may write to",
+            path.display()
+        )),
+    })
+}
+
+impl Sign {
+    fn execute(&self) -> Result<(), Failure> {
+        let key = secret_key(&self.key)?;
+        let text = read_text(&self.file)?;
+        let issued = directory::now();
+        let composed = compose(&text, issued, issued + self.days * 86_400);
+        let directory = Directory::parse(composed.as_bytes()).map_err(|cause| {
+            let place = match &cause {
+                // Counted in the file as it is, which may lack the two lines in front.
+                DirectoryError::Senseless(Some(line), _) => {
+                    let lines = |text: &str| text.lines().filter(|line| !line.starts_with("# signature = ")).count();
+                    format!(":{}", (line + lines(&text)).saturating_sub(lines(&composed)).max(1))
+                }
+                _ => String::new(),
+            };
+            let what = if let DirectoryError::Senseless(_, what) = &cause { what.clone() } else { cause.to_string() };
+            Failure::new(status(&cause), format!("{}{place}: {what}", self.file.display()))
+        })?;
+        let signature = key.sign(&message(composed.as_bytes()));
+        let signed = enclose(&composed, signature.as_ref().try_into().expect("an Ed25519 signature has 64 bytes"));
+        let output = self.output.as_deref().unwrap_or(&self.file);
+        replace(output, signed.as_bytes())?;
+        println!("{}: {}, until {}", output.display(), counts(&directory), date(directory.expires));
+        Ok(())
+    }
+}
+
+/// Puts a file in the place of another at once: nobody reads half of it.
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let beside = with_end(path, &format!("new-{}", std::process::id()));
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside);
+    let written = made.and_then(|mut file| file.write_all(bytes)).and_then(|()| fs::rename(&beside, path));
+    written.map_err(|cause| {
+        let _ = fs::remove_file(&beside);
+        Failure::system(format!("{} cannot be written ({cause}); name another place with --output", path.display()))
+    })
+}
+
+fn read_text(path: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(2 * LENGTH_MAX as u64).read_to_string(&mut text));
+    read.map_err(|cause| {
+        let what = format!(
+            "the directory {} cannot be read ({cause}); name the file that says what your hosts have",
+            path.display()
+        );
+        Failure::unavailable(what)
+    })?;
+    Ok(text)
+}
+
+fn secret_key(path: &Path) -> Result<Ed25519KeyPair, Failure> {
+    let cannot = |cause: io::Error| {
+        Failure::unavailable(format!(
+            "the site's secret key {} cannot be read ({cause}); name it with --key, or make one with `gambeson directory \
+             keygen`",
+            path.display()
+        ))
+    };
+    let mut file = File::open(path).map_err(cannot)?;
+    let metadata = file.metadata().map_err(cannot)?;
+    if !metadata.is_file() || metadata.len() > KEY_LENGTH_MAX {
+        return Err(no_key(path));
+    }
+    let mut bytes = Zeroizing::new(vec![0; metadata.len() as usize]);
+    file.read_exact(&mut bytes).map_err(cannot)?;
+    let der = PrivatePkcs8KeyDer::from_pem_slice(&bytes).map_err(|_| no_key(path))?;
+    if metadata.mode() & 0o077 != 0 {
+        return Err(Failure::refused(format!(
+            "the site's secret key {} is open to others (mode {:04o}), who could sign with it; chmod 600 it, and make a new \
+             one if others could read it",
+            path.display(),
+            metadata.mode() & 0o7777
+        )));
+    }
+    Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der()).map_err(|_| no_key(path))
+}
+
+fn no_key(path: &Path) -> Failure {
+    Failure::refused(format!(
+        "{} is no Ed25519 private key in PEM; `gambeson directory keygen` makes one, with .key at its end",
+        path.display()
+    ))
+}
+
+impl Check {
+    fn execute(&self) -> Result<(), Failure> {
+        let failure = |error: Error| {
+            let status = if let Error::Directory(_, cause) = &error { status(cause) } else { Status::Refused };
+            Failure::new(status, error.to_string())
+        };
+        let key = directory::read_key(&self.site_key)
+            .map_err(|error| Failure::refused(format!("{error}; --site-key names the one to check with")))?;
+        let directory = directory::verify(&self.file, &key).map_err(failure)?;
+        if self.json {
+            self.print_json(&directory);
+        } else {
+            self.print_text(&directory);
+        }
+        Ok(())
+    }
+
+    fn print_text(&self, directory: &Directory) {
+        println!("directory  {}, signed by the owner of {}", self.file.display(), self.site_key.display());
+        println!("issued     {}", date(directory.issued));
+        println!("expires    {}, {}", date(directory.expires), left(directory));
+        let hosts: Vec<[String; 4]> = rows(directory);
+        let widths: Vec<_> =
+            (0..4).map(|column| hosts.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+        for [name, addresses, transports, authentication] in &hosts {
+            let (first, second, third) = (widths[0], widths[1], widths[2]);
+            println!("host       {name:first$}  {addresses:second$}  {transports:third$}  {authentication}");
+        }
+        for network in &directory.networks {
+            println!("network    {} has {} at least", network.subnet(), network.protection);
+        }
+    }
+
+    fn print_json(&self, directory: &Directory) {
+        let hosts = directory.hosts.iter().map(|host| {
+            json!({
+                "name": host.name,
+                "addresses": host.addresses,
+                "transports": host.transports.iter().map(|&transport| transport_name(transport)).collect::<Vec<_>>(),
+                "authentication": host.authentication.iter().map(|way| way.name()).collect::<Vec<_>>(),
+            })
+        });
+        let networks = directory
+            .networks
+            .iter()
+            .map(|network| json!({"subnet": network.subnet(), "protection": network.protection.name()}));
+        let report = json!({
+            "file": self.file,
+            "site_key": self.site_key,
+            "issued": date(directory.issued),
+            "expires": date(directory.expires),
+            "hosts": hosts.collect::<Vec<_>>(),
+            "networks": networks.collect::<Vec<_>>(),
+        });
+        println!("{report:#}");
+    }
+}
+
+fn rows(directory: &Directory) -> Vec<[String; 4]> {
+    let listed = |words: Vec<String>| if words.is_empty() { "-".to_owned() } else { words.join(", ") };
+    let row = |host: &gambeson_proto::directory::Host| {
+        [
+            host.name.clone(),
+            listed(host.addresses.iter().map(ToString::to_string).collect()),
+            listed(host.transports.iter().map(|&transport| transport_name(transport).to_owned()).collect()),
+            listed(host.authentication.iter().map(|way| way.name().to_owned()).collect()),
+        ]
+    };
+    directory.hosts.iter().map(row).collect()
+}
+
+/// `2 hosts and 1 network`
+pub(crate) fn counts(directory: &Directory) -> String {
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    format!("{} and {}", counted(directory.hosts.len(), "host"), counted(directory.networks.len(), "network"))
+}
+
+/// How long it is valid yet: `in 29 days`
+pub(crate) fn left(directory: &Directory) -> String {
+    let seconds = directory.expires.saturating_sub(directory::now());
+    match seconds {
+        0..=172_800 => format!("in {} h", seconds.div_ceil(3600)),
+        _ => format!("in {} days", seconds.div_ceil(86_400)),
+    }
+}
+
+const KEY_LENGTH_MAX: u64 = 64 << 10;
