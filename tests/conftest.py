@@ -70,6 +70,17 @@ def gambeson() -> Path:
 
 
 @pytest.fixture(scope="session")
+def neighbours() -> Path:
+    """The example, as `cargo test` or `cargo build --examples` left it."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", mpis.ROOT / "target"))
+    built = [target / profile / "examples" / "neighbours" for profile in ("release", "debug")]
+    found = sorted((path for path in built if path.is_file()), key=lambda path: path.stat().st_mtime)
+    if not found:
+        unavailable(f"no {built[-1]}: run make unit")
+    return found[-1]
+
+
+@pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     """The Python package, installed from the wheel that `make python` built."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", mpis.ROOT / "target"))

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from harness import mpis
 from harness.jobs import run_marked
 from harness.mpis import Mpi, clean_environment
 from harness.programs import Programs
-
-
-@pytest.fixture(scope="session")
-def neighbours() -> Path:
-    """The example, as `cargo test` or `cargo build --examples` left it."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", mpis.ROOT / "target"))
-    built = [target / profile / "examples" / "neighbours" for profile in ("release", "debug")]
-    found = sorted((path for path in built if path.is_file()), key=lambda path: path.stat().st_mtime)
-    if not found:
-        reason = f"no {built[-1]}: run make unit"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found[-1]
 
 
 def two(neighbours: Path, file: Path) -> list[str]:

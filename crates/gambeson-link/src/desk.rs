@@ -73,16 +73,17 @@ impl crate::session::Desk for Desk<'_> {
         let mut decided = None;
         let partition = self.judge.partition(links, peer);
         let terms = |class: &str| {
-            let decision = self.judge.decide(class, peer);
-            decided = Some((class.to_owned(), decision));
-            Terms { floor: decision.protection, partition }
+            let verdict = self.judge.decide(class, peer);
+            let floor = verdict.protection;
+            decided = Some((class.to_owned(), verdict));
+            Terms { floor, partition }
         };
         let admitted = self.book.admit(links, activation, now(), terms);
         let admitted = admitted.map_err(|refusal| {
             let asked = Activation::decode(activation).map_or(Protection::Privacy, |activation| activation.protection);
             match &decided {
-                Some((class, decision)) if refusal == Refusal::Unprotected && asked > decision.protection => {
-                    self.refused_so(refusal, self.judge.refusal(class, peer, asked, decision), peer)
+                Some((class, verdict)) if refusal == Refusal::Unprotected && asked > verdict.protection => {
+                    self.refused_so(refusal, self.judge.refusal(class, peer, asked, verdict), peer)
                 }
                 _ => self.refused(refusal, peer),
             }

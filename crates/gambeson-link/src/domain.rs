@@ -32,6 +32,7 @@ use crate::refusals::Refusals;
 use crate::region::Region;
 use crate::route::Doors;
 use crate::shared::{Deferred, Shared};
+use crate::site::{Site, Source};
 use crate::startpoint::Startpoint;
 use crate::state::State;
 use crate::transform::{Modules, Transform};
@@ -76,6 +77,8 @@ pub struct Config {
     pub transforms: Vec<Arc<dyn Transform>>,
     /// After how long a connection is given up over which a peer says nothing that owes an answer.
     pub silence: Duration,
+    /// The site directory that it goes by: [`Config::site`], [`Config::directory`].
+    pub(crate) site: Option<Source>,
     /// The job's partitions, with the policy that says who is in which.
     pub(crate) partitions: Option<(Policy, Vec<PartitionKey>)>,
     /// Where the launcher of the job looks who has links.
@@ -100,6 +103,7 @@ impl Config {
             patience: Duration::from_secs(60),
             transforms: Vec::new(),
             silence: Duration::from_secs(20),
+            site: None,
             partitions: None,
             job: None,
         }
@@ -140,12 +144,13 @@ impl Domain {
     /// When the identity cannot be used, or an address not be listened on.
     pub fn open(config: Config) -> Result<Self, Error> {
         let Config { identity, trust, host, address, rank, listen, fabric, .. } = config;
-        let Config { shm, progress, policy, patience, transforms, silence, partitions, job, .. } = config;
+        let Config { shm, progress, policy, patience, transforms, silence, site, partitions, job, .. } = config;
         let modules = Modules::new(transforms)?;
         let reachable = |address: &IpAddr| !address.is_unspecified() && !address.is_loopback();
         let address = address.or_else(|| listen.iter().map(SocketAddr::ip).find(reachable));
-        let judge = Judge::new(policy, host.clone(), address, partitions);
-        let party = Arc::new(Party::new(identity, trust, host, address, rank)?);
+        let site = Arc::new(Site::new(site, host.clone(), address));
+        let judge = Judge::new(policy, site.clone(), host.clone(), address, partitions);
+        let party = Arc::new(Party::new(identity, trust, site, host, address, rank)?);
         let doors = Doors::open(&listen, shm, &fabric, party.key_hash())?;
         let no_epoll = |cause: rustix::io::Errno| Error::system("the domain cannot be opened")(cause.into());
         let queue = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_epoll)?;
@@ -304,8 +309,8 @@ impl Domain {
         for session in sessions.values_mut() {
             let peer = session.peer.clone();
             session.end_links(cache, |class, protection| {
-                let decision = judge.decide(class, &peer);
-                (protection > decision.protection).then(|| judge.refusal(class, &peer, protection, &decision))
+                let verdict = judge.decide(class, &peer);
+                (protection > verdict.protection).then(|| judge.refusal(class, &peer, protection, &verdict))
             });
             session.flush();
         }

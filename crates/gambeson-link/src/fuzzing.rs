@@ -9,6 +9,7 @@ use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{JobKeys, Resumption, Side};
 use gambeson_proto::record::{Envelope, Kind, request};
 use gambeson_proto::secret::Secret32;
+use gambeson_proto::startpoint::AddressKind as Transport;
 use gambeson_proto::suite::{Protection, Suite};
 
 use crate::domain::{Config, Domain, Progress};
@@ -74,8 +75,11 @@ fn identity() -> Identity {
 fn parties() -> &'static [Arc<Party>; 3] {
     static PARTIES: OnceLock<[Arc<Party>; 3]> = OnceLock::new();
     PARTIES.get_or_init(|| {
-        [1, 1, 2]
-            .map(|secret| Arc::new(Party::new(identity(), job(secret), "host".into(), None, Some(3)).expect("a party")))
+        [1, 1, 2].map(|secret| {
+            Arc::new(
+                Party::new(identity(), job(secret), Arc::default(), "host".into(), None, Some(3)).expect("a party"),
+            )
+        })
     })
 }
 
@@ -95,10 +99,11 @@ impl Handshakes {
     #[must_use]
     pub fn new(known: bool) -> Self {
         let [server, friend, stranger] = parties();
-        let client = Handshake::connect(if known { friend } else { stranger }, Expected::Key(server.key_hash()));
+        let client = if known { friend } else { stranger };
+        let client = Handshake::connect(client, Transport::Tcp, Expected::Key(server.key_hash()));
         Handshakes {
             client: Some(Box::new(client.expect("TLS begins"))),
-            server: Some(Box::new(Handshake::accept(server).expect("TLS begins"))),
+            server: Some(Box::new(Handshake::accept(server, Transport::Tcp).expect("TLS begins"))),
             wires: Default::default(),
             agreed: [None, None],
             known,

@@ -18,9 +18,10 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use gambeson_proto::directory::Authentication;
 use gambeson_proto::key_schedule::{JobKeys, SessionKeys, Side, session_secret};
 use gambeson_proto::secret::Secret32;
-use gambeson_proto::startpoint::Voucher;
+use gambeson_proto::startpoint::{AddressKind as Transport, Voucher};
 use gambeson_proto::suite::Suite;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -36,6 +37,7 @@ use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::identity::{Expected, Identity, KeyHash, Peer, ROLE, Trust};
+use crate::site::Site;
 
 const PROTOCOL: &[u8] = b"gambeson-link/1";
 const EXPORT: &[u8] = b"EXPORTER-gambeson-link";
@@ -47,6 +49,7 @@ const NO_RANK: u32 = u32::MAX;
 /// What a domain brings to every handshake.
 pub(crate) struct Party {
     trust: Arc<Trust>,
+    site: Arc<Site>,
     hash: KeyHash,
     host: String,
     address: Option<IpAddr>,
@@ -60,6 +63,7 @@ impl Party {
     pub(crate) fn new(
         identity: Identity,
         trust: Trust,
+        site: Arc<Site>,
         host: String,
         address: Option<IpAddr>,
         rank: Option<u32>,
@@ -90,7 +94,7 @@ impl Party {
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
         server.send_tls13_tickets = 0;
         let (client, server) = (Arc::new(client), Arc::new(server));
-        Ok(Party { trust, hash, host, address, rank, key, client, server })
+        Ok(Party { trust, site, hash, host, address, rank, key, client, server })
     }
 
     pub(crate) fn key_hash(&self) -> KeyHash {
@@ -102,6 +106,10 @@ impl Party {
         let signer = self.key.choose_scheme(&[SignatureScheme::ED25519])?;
         let key = *self.key.public_key()?.last_chunk()?;
         Some(Voucher { key, signature: signer.sign(copy).ok()?.try_into().ok()? })
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
     }
 
     pub(crate) fn job(&self) -> Option<&JobKeys> {
@@ -123,6 +131,8 @@ pub(crate) struct Handshake {
     party: Arc<Party>,
     /// Who must be at the other end: whoever connects says so.
     expected: Option<Expected>,
+    /// What it goes over.
+    over: Transport,
     flight: Vec<u8>,
     greeted: bool,
     heard: Vec<u8>,
@@ -130,25 +140,25 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// Connects; `expected` is who has to be there.
-    pub(crate) fn connect(party: &Arc<Party>, expected: Expected) -> Result<Self, Error> {
+    /// Connects over a transport; `expected` is who has to be there.
+    pub(crate) fn connect(party: &Arc<Party>, over: Transport, expected: Expected) -> Result<Self, Error> {
         // TLS wants a name to look for in the certificate; ours are known by their keys.
         let name = ServerName::try_from("gambeson").expect("a DNS name");
         let tls = ClientConnection::new(party.client.clone(), name);
         let tls = Connection::Client(tls.map_err(|cause| refused(&cause))?);
-        Ok(Self::new(tls, Side::Client, party, Some(expected)))
+        Ok(Self::new(tls, Side::Client, party, over, Some(expected)))
     }
 
-    /// Accepts.
-    pub(crate) fn accept(party: &Arc<Party>) -> Result<Self, Error> {
+    /// Accepts who came over a transport.
+    pub(crate) fn accept(party: &Arc<Party>, over: Transport) -> Result<Self, Error> {
         let tls = ServerConnection::new(party.server.clone());
         let tls = Connection::Server(tls.map_err(|cause| refused(&cause))?);
-        Ok(Self::new(tls, Side::Server, party, None))
+        Ok(Self::new(tls, Side::Server, party, over, None))
     }
 
-    fn new(tls: Connection, side: Side, party: &Arc<Party>, expected: Option<Expected>) -> Self {
+    fn new(tls: Connection, side: Side, party: &Arc<Party>, over: Transport, expected: Option<Expected>) -> Self {
         let party = party.clone();
-        Handshake { tls, side, party, expected, flight: Vec::new(), greeted: false, heard: Vec::new(), taken: 0 }
+        Handshake { tls, side, party, expected, over, flight: Vec::new(), greeted: false, heard: Vec::new(), taken: 0 }
     }
 
     /// Takes what came, from the front of `came`, and says what is to be sent in `out`. `Some`: it is done, what is left
@@ -293,34 +303,59 @@ impl Handshake {
                 format!("the key at that address is {key}, and {expected} is expected: another process listens there");
             return Err(Error::Refused(what));
         }
-        let (host, address) = (&heard.host, heard.address);
-        let known = |name: String, roles| Peer { key, name, roles, host: host.clone(), address };
-        let mut why = "its key is not among those that are accepted here".to_owned();
-        if let Some(job) = self.party.job() {
-            let other = if self.side == Side::Client { Side::Server } else { Side::Client };
-            if heard.job != job.job_id {
-                why = "it belongs to another job, or to none".into();
-            } else if !bool::from(heard.proof.ct_eq(&job.session_proof(&self.exported()?, other))) {
-                why = "it names this job and does not have its secret".into();
-            } else if heard.policy != job.policy_hash[..8] {
-                why = "it is of this job, under another policy; start all of it from one `gambeson run`".into();
-                return Err(Error::Refused(format!("the other end (on {}) is refused: {why}", heard.host)));
-            } else {
-                let name = heard.rank.map_or("a process of the job".to_owned(), |rank| format!("rank {rank}"));
-                return Ok((known(name, vec![JOB_ROLE.to_owned()]), true));
+        let (of_job, why) = match self.proves_job(heard)? {
+            Ok(()) => (true, String::new()),
+            Err(why) => (false, why),
+        };
+        let pinned = self.party.trust.pinned.get(&key);
+        let mut proved = Vec::new();
+        for way in Authentication::ALL {
+            let (name, roles) = match way {
+                Authentication::Job if of_job => {
+                    let name = heard.rank.map_or("a process of the job".to_owned(), |rank| format!("rank {rank}"));
+                    (name, vec![JOB_ROLE.to_owned()])
+                }
+                Authentication::Pinned if pinned.is_some() => pinned.cloned().expect("it is"),
+                Authentication::Certificate if self.party.trust.roots.is_some() => {
+                    if verified(&self.party.trust, chain, self.side).is_err() {
+                        continue;
+                    }
+                    let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| bad_certificate());
+                    let parsed = parsed.map_err(|cause| refused(&cause))?;
+                    let name = parsed.valid_dns_names().next().unwrap_or("without a name").to_owned();
+                    let roles = parsed.valid_uri_names().filter_map(|uri| uri.strip_prefix(ROLE)).map(str::to_owned);
+                    (name, roles.collect())
+                }
+                _ => continue,
+            };
+            proved.push(way);
+            if self.party.site.accepts(&heard.host, way) {
+                self.party.site.carries(&heard.host, self.over)?;
+                let (host, address) = (heard.host.clone(), heard.address);
+                return Ok((Peer { key, name, roles, host, address }, of_job));
             }
         }
-        if let Some((name, roles)) = self.party.trust.pinned.get(&key) {
-            return Ok((known(name.clone(), roles.clone()), false));
-        }
-        if self.party.trust.roots.is_some() && verified(&self.party.trust, chain, self.side).is_ok() {
-            let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| bad_certificate());
-            let parsed = parsed.map_err(|cause| refused(&cause))?;
-            let name = parsed.valid_dns_names().next().unwrap_or("without a name").to_owned();
-            let roles = parsed.valid_uri_names().filter_map(|uri| uri.strip_prefix(ROLE)).map(str::to_owned);
-            return Ok((known(name, roles.collect()), false));
-        }
+        let why = if proved.is_empty() { why } else { self.party.site.unaccepted(&heard.host, &proved) };
         Err(Error::Refused(format!("the other end (on {}, key {key}) is refused: {why}", heard.host)))
+    }
+
+    /// Whether it has the secret of our job; if not, why it is nobody to talk to unless it is known otherwise.
+    fn proves_job(&self, heard: &Greeting) -> Result<Result<(), String>, Error> {
+        let Some(job) = self.party.job() else {
+            return Ok(Err("its key is not among those that are accepted here".to_owned()));
+        };
+        let other = if self.side == Side::Client { Side::Server } else { Side::Client };
+        if heard.job != job.job_id {
+            return Ok(Err("it belongs to another job, or to none".into()));
+        }
+        if !bool::from(heard.proof.ct_eq(&job.session_proof(&self.exported()?, other))) {
+            return Ok(Err("it names this job and does not have its secret".into()));
+        }
+        if heard.policy != job.policy_hash[..8] {
+            let why = "it is of this job, under another policy; start all of it from one `gambeson run`";
+            return Err(Error::Refused(format!("the other end (on {}) is refused: {why}", heard.host)));
+        }
+        Ok(Ok(()))
     }
 }
 

@@ -7,13 +7,15 @@ use gambeson_site::job;
 use crate::domain::Config;
 use crate::error::Error;
 use crate::identity::{Identity, Trust};
+use crate::site::Source;
 
 impl Config {
     /// A domain of the job that this process belongs to: a fresh key, the job's secret to prove, its rank and host, and
-    /// the policy of the job. It listens nowhere yet.
+    /// the policy of the job, and the directory of the site that the job was started at. It listens nowhere yet.
     ///
     /// # Errors
-    /// When the process belongs to no job, or others could have got at the job's secret.
+    /// When the process belongs to no job, others could have got at the job's secret, or the site's directory does not
+    /// hold.
     pub fn from_job() -> Result<Self, Error> {
         let job::Job { directory, credential } = job::find("this program").map_err(Error::identity)?;
         let trust = Trust::default().job(credential.job_keys());
@@ -25,6 +27,7 @@ impl Config {
         config.rank = job::rank();
         config.partitions = Some((policy.clone(), credential.partitions));
         config.policy = policy;
+        config.site = Source::of_folder(&directory)?;
         config.job = Some(directory);
         Ok(config)
     }

@@ -37,6 +37,7 @@ mod resumption;
 mod route;
 mod session;
 mod shared;
+mod site;
 mod source;
 pub mod startpoint;
 mod state;

@@ -4,17 +4,29 @@
 //! that is weaker than one of them allows does not come about.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use gambeson_proto::directory::Network;
 use gambeson_proto::key_schedule::PartitionKey;
 use gambeson_proto::policy::{Decision, Place, Policy};
 use gambeson_proto::startpoint::Session as Keys;
 use gambeson_proto::suite::Protection;
 
 use crate::identity::Peer;
+use crate::site::Site;
 
-/// The policy, and where this domain is.
+/// What holds for a link, and why.
+pub(crate) struct Verdict {
+    pub(crate) protection: Protection,
+    decision: Decision,
+    /// The site's network that asks for more than the policy.
+    network: Option<Network>,
+}
+
+/// The policy and the site's directory, and where this domain is.
 pub(crate) struct Judge {
     policy: Policy,
+    site: Arc<Site>,
     host: String,
     address: Option<IpAddr>,
     /// The job's partitions and their keys; the policy that the job began with says who is in which.
@@ -24,21 +36,25 @@ pub(crate) struct Judge {
 impl Judge {
     pub(crate) fn new(
         policy: Policy,
+        site: Arc<Site>,
         host: String,
         address: Option<IpAddr>,
         job: Option<(Policy, Vec<PartitionKey>)>,
     ) -> Self {
-        Judge { policy, host, address, job }
+        Judge { policy, site, host, address, job }
     }
 
     pub(crate) fn set(&mut self, policy: Policy) {
         self.policy = policy;
     }
 
-    /// What holds for a link of a class with a peer.
-    pub(crate) fn decide(&self, class: &str, peer: &Peer) -> Decision {
+    /// What holds for a link of a class with a peer: the stronger of what the policy and the site say.
+    pub(crate) fn decide(&self, class: &str, peer: &Peer) -> Verdict {
         let [here, there] = self.places(&self.policy, peer);
-        self.policy.decide_link(class, here, there)
+        let decision = self.policy.decide_link(class, here, there);
+        let network = self.site.floor(peer).filter(|network| network.protection < decision.protection);
+        let protection = network.map_or(decision.protection, |network| network.protection);
+        Verdict { protection, decision, network }
     }
 
     /// The key of the partition that both ends are in, in a session of the job.
@@ -49,14 +65,18 @@ impl Judge {
     }
 
     /// Why a link as weak as that is none.
-    pub(crate) fn refusal(&self, class: &str, peer: &Peer, protection: Protection, decision: &Decision) -> String {
+    pub(crate) fn refusal(&self, class: &str, peer: &Peer, protection: Protection, verdict: &Verdict) -> String {
+        let Verdict { protection: least, decision, network } = verdict;
+        let (by, remedy) = match network {
+            Some(network) => (
+                format!("the site directory's network {}", network.subnet()),
+                "let both ends go by the same site directory",
+            ),
+            None => (self.policy.why(decision), "open it under a policy that says the same"),
+        };
         format!(
-            "links of class {class} between {} and {} have \"{}\" here, by {}, and this one has \"{protection}\"; open it \
-             under a policy that says the same",
-            self.host,
-            peer.host,
-            decision.protection,
-            self.policy.why(decision),
+            "links of class {class} between {} and {} have \"{least}\" here, by {by}, and this one has \"{protection}\"; {remedy}",
+            self.host, peer.host,
         )
     }
 

@@ -106,24 +106,24 @@ fn this_host() -> Option<&'static str> {
 }
 
 /// The addresses that may lead somewhere from here, in the order in which they are tried: first what is wished for, then
-/// the shortest way.
-pub(crate) fn ways(addresses: &[Address], wish: Option<AddressKind>) -> Vec<Address> {
+/// what the site has the session go over, in its order, or the shortest way.
+pub(crate) fn ways(addresses: &[Address], wish: Option<AddressKind>, site: Option<&[AddressKind]>) -> Vec<Address> {
+    let turn = |kind| site.unwrap_or(&SHORTEST_FIRST).iter().position(|&transport| transport == kind);
     let leads = |address: &&Address| match address.kind {
         AddressKind::Shm => address.text.split_once('/').is_some_and(|(there, _)| this_host() == Some(there)),
         AddressKind::Fabric => provider_of(&address.text).is_some_and(|provider| {
-            (wish == Some(AddressKind::Fabric) || has_own_network(provider)) && ofi::has(provider).is_ok()
+            (wish == Some(AddressKind::Fabric) || site.is_some() || has_own_network(provider))
+                && ofi::has(provider).is_ok()
         }),
         AddressKind::Tcp => true,
     };
-    let shortest = |kind| match kind {
-        AddressKind::Shm => 0,
-        AddressKind::Fabric => 1,
-        AddressKind::Tcp => 2,
-    };
-    let mut ways: Vec<Address> = addresses.iter().filter(leads).cloned().collect();
-    ways.sort_by_key(|address| (Some(address.kind) != wish, shortest(address.kind)));
+    let mut ways: Vec<Address> =
+        addresses.iter().filter(|address| turn(address.kind).is_some() && leads(address)).cloned().collect();
+    ways.sort_by_key(|address| (Some(address.kind) != wish, turn(address.kind)));
     ways
 }
+
+const SHORTEST_FIRST: [AddressKind; 3] = [AddressKind::Shm, AddressKind::Fabric, AddressKind::Tcp];
 
 fn provider_of(text: &str) -> Option<&str> {
     Some(text.split_once('/')?.0)
@@ -138,10 +138,26 @@ fn has_own_network(provider: &str) -> bool {
 /// As [`ways`], of which the first must be what is wished for.
 ///
 /// # Errors
-/// When nothing of that kind leads anywhere from here.
-pub(crate) fn wished(addresses: &[Address], wish: Option<AddressKind>) -> Result<Vec<Address>, Error> {
-    let ways = ways(addresses, wish);
+/// When nothing of that kind leads anywhere from here, or nothing that the site has the session go over.
+pub(crate) fn wished(
+    addresses: &[Address],
+    wish: Option<AddressKind>,
+    site: Option<&[AddressKind]>,
+) -> Result<Vec<Address>, Error> {
+    let ways = ways(addresses, wish, site);
+    let unnamed = |wish| site.is_some_and(|site| !site.contains(&wish));
     match wish {
+        Some(wish) if unnamed(wish) => {
+            Err(Error::Refused(format!("the site directory does not have sessions with that host go over {wish}")))
+        }
+        None if ways.is_empty() && site.is_some() && !addresses.is_empty() => {
+            let named: Vec<_> = site.unwrap_or_default().iter().map(ToString::to_string).collect();
+            Err(Error::Refused(format!(
+                "the site directory has sessions with that host go over {}, and the startpoint's owner is not to be reached \
+                 so from here; let it listen there, or let the directory name what it listens over",
+                if named.is_empty() { "nothing that this host has, too".to_owned() } else { named.join(" or ") }
+            )))
+        }
         Some(wish) if ways.first().is_none_or(|first| first.kind != wish) => {
             let fabric = addresses.iter().filter(|address| address.kind == wish && wish == AddressKind::Fabric);
             let missing = fabric.filter_map(|address| ofi::has(provider_of(&address.text)?).err()).next();
@@ -154,8 +170,13 @@ pub(crate) fn wished(addresses: &[Address], wish: Option<AddressKind>) -> Result
 }
 
 /// Those of them that come before the transport that there is.
-pub(crate) fn better(addresses: &[Address], wish: Option<AddressKind>, present: AddressKind) -> Vec<Address> {
-    let mut ways = ways(addresses, wish);
+pub(crate) fn better(
+    addresses: &[Address],
+    wish: Option<AddressKind>,
+    site: Option<&[AddressKind]>,
+    present: AddressKind,
+) -> Vec<Address> {
+    let mut ways = ways(addresses, wish, site);
     ways.truncate(ways.iter().take_while(|address| address.kind != present).count());
     ways
 }
@@ -251,17 +272,28 @@ pub(crate) mod tests {
     fn the_shortest_way_comes_first_but_for_a_wish() {
         let addresses = both_ways();
         let [tcp, shm] = [AddressKind::Tcp, AddressKind::Shm];
-        assert_eq!(kinds(&ways(&addresses, None)), [shm, tcp]);
-        assert_eq!(kinds(&ways(&addresses, Some(tcp))), [tcp, shm]);
-        assert_eq!(kinds(&better(&addresses, None, tcp)), [shm]);
-        assert_eq!(kinds(&better(&addresses, Some(tcp), shm)), [tcp]);
-        assert!(better(&addresses, None, shm).is_empty() && better(&addresses, Some(tcp), tcp).is_empty());
+        assert_eq!(kinds(&ways(&addresses, None, None)), [shm, tcp]);
+        assert_eq!(kinds(&ways(&addresses, Some(tcp), None)), [tcp, shm]);
+        assert_eq!(kinds(&better(&addresses, None, None, tcp)), [shm]);
+        assert_eq!(kinds(&better(&addresses, Some(tcp), None, shm)), [tcp]);
+        assert!(better(&addresses, None, None, shm).is_empty() && better(&addresses, Some(tcp), None, tcp).is_empty());
+        let [site, shm_alone] = [&[tcp, shm][..], &[shm]];
+        assert_eq!(kinds(&ways(&addresses, None, Some(site))), [tcp, shm]);
+        assert_eq!(kinds(&ways(&addresses, Some(shm), Some(site))), [shm, tcp]);
+        assert_eq!(kinds(&ways(&addresses, None, Some(shm_alone))), [shm]);
+        assert!(better(&addresses, None, Some(site), tcp).is_empty());
+        let why = wished(&addresses, Some(tcp), Some(shm_alone)).expect_err("the site does not name it").to_string();
+        assert!(why.contains("does not have sessions with that host go over TCP"), "{why}");
+        let why = wished(&addresses[..1], None, Some(shm_alone)).expect_err("it has TCP alone").to_string();
+        assert!(why.contains("go over shared memory, and the startpoint's owner is not"), "{why}");
         let elsewhere = [Address { kind: shm, text: "another-host/there".into() }, addresses[0].clone()];
-        assert_eq!(kinds(&ways(&elsewhere, None)), [tcp]);
-        assert!(wished(&elsewhere, Some(shm)).is_err_and(|cause| cause.to_string().contains("over shared memory")));
+        assert_eq!(kinds(&ways(&elsewhere, None, None)), [tcp]);
+        assert!(
+            wished(&elsewhere, Some(shm), None).is_err_and(|cause| cause.to_string().contains("over shared memory"))
+        );
         let unknown = [Address { kind: AddressKind::Fabric, text: "nobody;ofi_rxm/00".into() }, addresses[0].clone()];
-        assert_eq!(kinds(&ways(&unknown, Some(AddressKind::Fabric))), [tcp]);
-        let why = wished(&unknown, Some(AddressKind::Fabric)).expect_err("there is no such provider").to_string();
+        assert_eq!(kinds(&ways(&unknown, Some(AddressKind::Fabric), None)), [tcp]);
+        let why = wished(&unknown, Some(AddressKind::Fabric), None).expect_err("there is no such provider").to_string();
         assert!(why.contains("has no provider nobody;ofi_rxm") || why.contains("no libfabric on this host"), "{why}");
         assert!(!has_own_network("tcp;ofi_rxm") && !has_own_network("shm") && has_own_network("verbs;ofi_rxm"));
     }

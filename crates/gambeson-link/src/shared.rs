@@ -121,7 +121,10 @@ impl Shared {
         (addresses, wish): (&[Address], Option<Transport>),
         deadline: Instant,
     ) -> Result<SessionKey, Error> {
-        let mut ways = route::wished(addresses, wish)?;
+        let site = self.party.site();
+        site.is_valid()?;
+        let transports = site.host_at(addresses).and_then(|host| site.transports(&host));
+        let mut ways = route::wished(addresses, wish, transports.as_deref())?;
         ways.retain(|way| wish.is_none_or(|wish| way.kind == wish));
         let begin = |carrier, deadline| self.begin(carrier, expected, (addresses, wish), deadline);
         route::first(&ways, deadline, begin).map_err(|unreachable| unreachable.why)
@@ -135,7 +138,7 @@ impl Shared {
         addresses: (&[Address], Option<Transport>),
         deadline: Instant,
     ) -> Result<SessionKey, Error> {
-        let mut handshake = Handshake::connect(&self.party, expected.clone())?;
+        let mut handshake = Handshake::connect(&self.party, carrier.kind().transport(), expected.clone())?;
         let mut came = Vec::new();
         let mut out = Vec::new();
         loop {
@@ -152,7 +155,11 @@ impl Shared {
                 }
             }
             if let Some(agreed) = agreed? {
-                let session = Session::new(agreed, carrier, addresses, &came);
+                let site = self.party.site();
+                site.is_there(addresses.0, &agreed.peer)?;
+                let transports = site.transports(&agreed.peer.host);
+                let mut session = Session::new(agreed, carrier, addresses, &came);
+                session.go_over(transports);
                 let mut state = self.lock()?;
                 let key = state.insert(session, self)?;
                 drop(state);

@@ -108,6 +108,8 @@ impl Stranger {
                 let unknown = || Error::Refused("it wants to go on with a session that is not here (any more)".into());
                 let key = state.session_named(&name).ok_or_else(unknown)?;
                 let session = state.sessions.get(key).ok_or_else(unknown)?;
+                let carrier = self.carrier.as_ref().expect("nobody took it yet");
+                shared.party.site().carries(&session.peer.host, carrier.kind().transport())?;
                 let (server, told, carriers) = (random()?, session.received(), session.carriers());
                 self.out.extend(resumption::answer(session.resumption(), &client, &server, told));
                 self.came.drain(..resumption::OFFER);
@@ -115,7 +117,9 @@ impl Stranger {
                 Ok(None)
             }
             Stage::Silent => {
-                self.stage = Stage::Beginning(Box::new(Handshake::accept(&shared.party)?));
+                shared.party.site().is_valid()?;
+                let over = self.carrier.as_ref().expect("nobody took it yet").kind().transport();
+                self.stage = Stage::Beginning(Box::new(Handshake::accept(&shared.party, over)?));
                 self.step(shared, state)
             }
             Stage::Beginning(handshake) => {

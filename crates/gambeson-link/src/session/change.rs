@@ -30,6 +30,8 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(64)];
 pub(super) struct Change {
     /// Which transport its links wish for; without a wish, the rule decides.
     wish: Option<Transport>,
+    /// What the site directory has the session go over, in the order to try; `None`: what the rule says.
+    site: Option<Vec<Transport>>,
     /// Whether somebody looks for another carrier.
     sought: bool,
     keeping: Keeping,
@@ -61,6 +63,7 @@ impl Change {
     pub(super) fn new(wish: Option<Transport>) -> Self {
         Change {
             wish,
+            site: None,
             sought: false,
             keeping: Keeping::No,
             asked: 0,
@@ -90,6 +93,15 @@ impl Session {
         self.change.wish
     }
 
+    /// Goes over these transports from now on, in this order, instead of what the rule says.
+    pub(crate) fn go_over(&mut self, transports: Option<Vec<Transport>>) {
+        self.change.site = transports;
+    }
+
+    fn better(&self, present: Transport) -> Vec<Address> {
+        route::better(&self.addresses, self.change.wish, self.change.site.as_deref(), present)
+    }
+
     /// How many carriers there were before the present one.
     pub(crate) fn carriers(&self) -> u64 {
         self.change.carriers
@@ -105,7 +117,7 @@ impl Session {
             let what = format!("{name} on {host} has connected to this process: the transport is chosen there");
             return Err(Error::Startpoint(what));
         }
-        route::wished(&self.addresses, wish)?;
+        route::wished(&self.addresses, wish, self.change.site.as_deref())?;
         self.change.wish = wish;
         self.change.due = (Instant::now(), PAUSES[0]);
         self.change.failed = None;
@@ -126,7 +138,7 @@ impl Session {
             return Some(Err(Error::Lost(format!("the link stays where it is: {why}"))));
         }
         let present = self.carrier.as_ref()?.kind().transport();
-        route::better(&self.addresses, self.change.wish, present).is_empty().then_some(Ok(()))
+        self.better(present).is_empty().then_some(Ok(()))
     }
 
     /// Whether somebody should look for another carrier now: said once for each search.
@@ -140,7 +152,7 @@ impl Session {
                 return false;
             }
             self.change.due = (Instant::now() + pause, (2 * pause).min(PAUSES[1]));
-            if route::better(&self.addresses, self.change.wish, carrier.kind().transport()).is_empty() {
+            if self.better(carrier.kind().transport()).is_empty() {
                 return false;
             }
         }
@@ -153,10 +165,9 @@ impl Session {
         if self.over.is_some() {
             return None;
         }
-        let (addresses, wish) = (&self.addresses, self.change.wish);
         let ways = match &self.carrier {
-            None => route::ways(addresses, wish),
-            Some(carrier) => route::better(addresses, wish, carrier.kind().transport()),
+            None => route::ways(&self.addresses, self.change.wish, self.change.site.as_deref()),
+            Some(carrier) => self.better(carrier.kind().transport()),
         };
         if ways.is_empty() && self.carrier.is_some() {
             self.change.sought = false;
