@@ -42,7 +42,8 @@ const DIRECTORIES: [(&str, &str); 4] = [
         "hosts",
         "issued = 2026-11-21T20:52:10Z\nexpires = 2026-12-21T20:52:10Z\n\n[[host]]\nname = \"Ocean1\"\naddresses = \
          [\"10.1.0.1\", \"fd00::1\"]\ntransports = [\"tcp\", \"shm\"]\nauthentication = [\"job\"]\n\n[[host]]\nname = \
-         \"sky.site\"\ntransports = [\"libfabric\"]\nauthentication = [\"pinned\", \"certificate\"]\n\n[[network]]\n\
+         \"sky.site\"\ntransports = [\"libfabric\"]\nauthentication = [\"pinned\", \"certificate\"]\nattach = { addresses = \
+         [\"10.1.0.7:4000\"], role = \"model\" }\n\n[[network]]\n\
          subnet = \"10.9.0.0/16\"\nprotection = \"privacy\"\n\n[[network]]\nsubnet = \"10.0.0.0/8\"\nprotection = \
          \"integrity\"\n",
     ),

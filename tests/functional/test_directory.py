@@ -27,6 +27,7 @@ name = "Ocean1"
 addresses = ["10.1.0.1"]
 transports = ["libfabric", "tcp"]
 authentication = ["job"]
+attach = { addresses = ["10.1.0.1:4000"], role = "model" }
 
 [[network]]
 subnet = "0.0.0.0/0"
@@ -94,6 +95,7 @@ def test_what_a_site_signs_holds_and_is_what_the_second_implementation_reads(sit
     assert (site.place / "site.key").stat().st_mode & 0o777 == 0o600
     text = site.does(*site.check())
     assert "host       ocean1  10.1.0.1  libfabric, tcp  job\n" in text
+    assert "attach     ocean1 at 10.1.0.1:4000, where the role model is expected\n" in text
     assert "network    0.0.0.0/0 has privacy at least\n" in text and "in 30 days" in text
 
 
@@ -123,7 +125,7 @@ def test_a_key_of_another_tool_does_as_well(site: Site) -> None:
 def test_what_is_unsigned_altered_or_over_is_refused(site: Site) -> None:
     path = site.place / "directory.toml"
     good = path.read_text()
-    path.write_text(good.replace("10.1.0.1", "10.1.0.2"))
+    path.write_text(good.replace("tcp", "shm"))
     assert "it was altered after signing, or signed with another key" in site.refuses(70, *site.check())
     site.hosts()
     assert "no signature at its end; sign it with `gambeson directory sign`" in site.refuses(70, *site.check())
@@ -189,6 +191,11 @@ def test_a_job_goes_by_the_directory_of_its_host(site: Site, neighbours: Path) -
     found = site("doctor", "--json", "--", "true", prefix=under)
     findings = {finding["what"]: finding for finding in json.loads(found.stdout)["findings"]}
     assert findings["site"]["state"] == "ok" and "1 host and 1 network, until" in findings["site"]["text"]
+    pair = ("--policy", "open.toml", "a=10.0.0.1", "b=10.0.0.2")
+    text = site("policy", "check", *pair, prefix=under).stdout
+    assert "a  b  integrity  by the default" in text
+    text = site("policy", "check", "--class", "data", *pair, prefix=under).stdout
+    assert "a  b  privacy    by the site directory's network 0.0.0.0/0" in text
     (site.place / "etc/gambeson/directory.toml").write_text(HOSTS)
     done = site(*job, prefix=under)
     assert done.returncode == 1 and "directory.toml is refused: it has no signature" in done.stderr, done

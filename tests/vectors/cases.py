@@ -347,6 +347,7 @@ authentication = ["job", "pinned"]
 name = "sky.site"
 transports = ["tcp"]
 authentication = ["certificate"]
+attach = { addresses = ["10.1.0.7:4000"], role = "model" }
 
 [[network]]
 subnet = "10.9.0.0/16"

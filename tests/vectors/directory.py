@@ -55,11 +55,18 @@ def verify_directory(given: Given) -> Expected:
         raise Refused("Early")
     if expires <= given["now"]:
         raise Refused("Stale")
-    hosts = [
-        {"name": host["name"].lower()}
-        | {"addresses": []}
-        | {name: host[name] for name in ("addresses", "transports", "authentication") if name in host}
-        for host in said.get("host", [])
-    ]
+    hosts = []
+    for host in said.get("host", []):
+        attach = host.get("attach")
+        listed = {address.rsplit(":", 1)[0] for address in attach["addresses"]} if attach else set()
+        hosts.append(
+            {
+                "name": host["name"].lower(),
+                "addresses": sorted(listed | set(host.get("addresses", []))),
+                "transports": host["transports"],
+                "authentication": host["authentication"],
+                "attach": attach,
+            }
+        )
     networks = [[network["subnet"], network["protection"]] for network in said.get("network", [])]
     return {"issued": issued, "expires": expires, "hosts": hosts, "networks": networks}

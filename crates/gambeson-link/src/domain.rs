@@ -275,6 +275,17 @@ impl Domain {
         names::attach(&self.shared, &addresses, expected, name, deadline)
     }
 
+    /// As [`Domain::attach`], to the program that the site directory has on a host: it says where that listens, and who has
+    /// to be there.
+    ///
+    /// # Errors
+    /// As there, and when this domain goes by no site directory, or that has no program there, or its time is over.
+    pub fn attach_host(&self, host: &str, name: &str, patience: Duration) -> Result<Startpoint, Error> {
+        let deadline = Instant::now() + patience;
+        let (addresses, expected) = self.shared.party.site().program(host)?;
+        names::attach(&self.shared, &addresses, &expected, name, deadline)
+    }
+
     /// A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends from this
     /// one: what narrows or ends this one narrows or ends the copy.
     ///

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use gambeson_proto::directory::{Authentication, Directory, Host, Network, transport_name};
+use gambeson_proto::directory::{self, Authentication, Directory, Host, Network, transport_name};
 use gambeson_proto::startpoint::{Address, AddressKind as Transport};
 use gambeson_site::directory::{DIRECTORY, FOLDER, SITE_KEY, load, now, of_folder};
 
 use crate::domain::Config;
 use crate::error::Error;
-use crate::identity::Peer;
+use crate::identity::{Expected, KeyHash, Peer};
 
 /// A directory, and where it was read.
 pub(crate) struct Source {
@@ -96,6 +96,23 @@ impl Site {
         let renewed = load(file, key).map_err(|why| refused(&why))?;
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(renewed));
         Ok(())
+    }
+
+    /// Where the program listens that the directory has on a host, and who has to be there.
+    pub(crate) fn program(&self, host: &str) -> Result<(Vec<SocketAddr>, Expected), Error> {
+        self.is_valid()?;
+        let none = |why: &str| Error::Startpoint(format!("where to attach to on {host} is not known: {why}"));
+        let directory = self.current().ok_or_else(|| {
+            none("this domain goes by no site directory; open it with `Config::site`, or attach at an address")
+        })?;
+        let entry = directory.host(host).ok_or_else(|| none("the site directory has no such host"))?;
+        let attach = entry.attach.as_ref();
+        let attach = attach.ok_or_else(|| none("the site directory has `attach` for other hosts alone"))?;
+        let expected = match &attach.expected {
+            directory::Expected::Key(key) => Expected::Key(KeyHash(*key)),
+            directory::Expected::Role(role) => Expected::Role(role.clone()),
+        };
+        Ok((attach.addresses.clone(), expected))
     }
 
     /// The host that the directory has at one of a startpoint's addresses.

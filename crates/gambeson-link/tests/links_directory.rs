@@ -260,6 +260,43 @@ fn who_answers_has_to_be_where_the_site_has_the_host() {
     assert!(why.contains("has pond at this address, and who answers is the other on ocean"), "{why}");
 }
 
+/// Attaches to a program on ocean, in whose entry the site says whom to expect.
+fn visit(expected: impl Fn(KeyHash) -> String, wanted: &str, transports: &str) -> Result<Vec<u8>, Error> {
+    let [model, visitor] = [(); 2].map(|()| Identity::generate().expect("a key"));
+    let key = model.key_hash();
+    let known = Trust::default().pinned(key, "the model", &["model"]);
+    let knows = Trust::default().pinned(visitor.key_hash(), "the visitor", &["visitor"]);
+    let mut owner = Config::new(model, knows).listen(format!("{OCEAN}:0").parse().expect("an address"));
+    owner.host = "ocean".into();
+    let owner = Domain::open(owner).expect("a domain");
+    let (endpoint, _) = echo(&owner);
+    endpoint.publish("heat", &["visitor"], []).expect("a name");
+    let at = owner.listening()[0];
+    let attach = format!("attach = {{ addresses = [\"{at}\"], {} }}\n", expected(key));
+    let entries = [&host("Ocean", OCEAN, transports, ANY), attach.as_str(), &host("sea", "10.0.0.1", "\"tcp\"", ANY)];
+    let site = Site::new(&entries.concat().replace("\n\nattach", "\nattach"));
+    let visitor = Domain::open(site.give(Config::new(visitor, known)).expect("a directory")).expect("a domain");
+    visitor.attach_host(wanted, "heat", PATIENCE)?.call(WHO, b"", PATIENCE)
+}
+
+#[test]
+fn a_program_is_attached_to_where_the_site_has_it_if_who_is_expected_is_there() {
+    let role = |role: &'static str| move |_| format!("role = \"{role}\"");
+    assert_eq!(visit(role("model"), "OCEAN", "\"tcp\"").expect("attached"), b"the visitor");
+    assert_eq!(visit(|key| format!("key = \"{key}\""), "ocean", "\"tcp\"").expect("attached"), b"the visitor");
+    let refused = |expected, wanted: &str, transports: &str, says: &str| {
+        let why = visit(expected, wanted, transports).expect_err(says).to_string();
+        assert!(why.contains(says), "{why}");
+    };
+    refused(role("king"), "ocean", "\"tcp\"", "king");
+    refused(role("model"), "sea", "\"tcp\"", "the site directory has `attach` for other hosts alone");
+    refused(role("model"), "land", "\"tcp\"", "the site directory has no such host");
+    refused(role("model"), "ocean", "\"shm\"", "go over shared memory, and");
+    let without = Domain::open(Config::new(Identity::generate().expect("a key"), Trust::default())).expect("a domain");
+    let why = without.attach_host("ocean", "heat", PATIENCE).err().expect("it has none").to_string();
+    assert!(why.contains("this domain goes by no site directory; open it with `Config::site`"), "{why}");
+}
+
 #[test]
 fn when_its_time_is_over_no_session_begins_until_it_is_signed_again() {
     let text = host("ocean", OCEAN, "\"tcp\"", ANY);

@@ -58,11 +58,21 @@ impl std::error::Error for Error {}
 /// # Errors
 /// When a site's key is there, and one of the files cannot be used.
 pub fn of_folder(folder: &Path) -> Result<Option<Directory>, Error> {
+    key_in(folder)?.map(|key| load(&folder.join(DIRECTORY), &key)).transpose()
+}
+
+/// As [`of_folder`], and remembers nothing: for those who only want to tell people.
+///
+/// # Errors
+/// As there.
+pub fn look(folder: &Path) -> Result<Option<Directory>, Error> {
+    key_in(folder)?.map(|key| verify(&folder.join(DIRECTORY), &read_key(&key)?)).transpose()
+}
+
+fn key_in(folder: &Path) -> Result<Option<PathBuf>, Error> {
     let key = folder.join(SITE_KEY);
-    if !key.try_exists().map_err(|cause| unreadable("the site's key", &key, &cause))? {
-        return Ok(None);
-    }
-    load(&folder.join(DIRECTORY), &key).map(Some)
+    let exists = key.try_exists().map_err(|cause| unreadable("the site's key", &key, &cause))?;
+    Ok(exists.then_some(key))
 }
 
 /// Reads a directory that the owner of the key in another file signed, and remembers that it was taken.

@@ -1,12 +1,16 @@
 //! The text of a site directory: read strictly, and what is wrong is said with its line.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::Datetime;
 
-use super::{Authentication, Directory, DirectoryError, Host, LENGTH_MAX, Network, seconds, transport_name};
+use super::{
+    Attach, Authentication, Directory, DirectoryError, Expected, Host, LENGTH_MAX, Network, hexadecimal, seconds,
+    transport_name,
+};
 use crate::policy::Subnet;
 use crate::startpoint::AddressKind;
 use crate::suite::Protection;
@@ -68,13 +72,15 @@ impl Reader<'_> {
         if name.is_empty() || name.len() > 253 || !name.chars().all(is_legal) {
             return Err(self.wrong(host, format!("\"{}\" is no host name", raw.name)));
         }
-        let addresses = raw.addresses.iter().map(|word| {
-            let address = word.get_ref().parse().map(|address: IpAddr| address.to_canonical());
-            address
-                .map_err(|_| self.wrong(word, format!("\"{}\" is no address; write one as 10.1.0.1", word.get_ref())))
-        });
+        let mut addresses: Vec<IpAddr> = self.parsed(&raw.addresses, "address; write one as 10.1.0.1")?;
+        let attach = raw.attach.as_ref().map(|attach| self.attach(attach)).transpose()?;
+        addresses.extend(attach.iter().flat_map(|attach| &attach.addresses).map(SocketAddr::ip));
+        let mut addresses: Vec<_> = addresses.into_iter().map(|address| address.to_canonical()).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
         Ok(Host {
-            addresses: addresses.collect::<Result<_, _>>()?,
+            name,
+            addresses,
             transports: self.words(&raw.transports, "transport", &TRANSPORTS, transport_name)?,
             authentication: self.words(
                 &raw.authentication,
@@ -82,8 +88,37 @@ impl Reader<'_> {
                 &Authentication::ALL,
                 Authentication::name,
             )?,
-            name,
+            attach,
         })
+    }
+
+    fn attach(&self, attach: &Spanned<RawAttach>) -> Result<Attach, DirectoryError> {
+        let raw = attach.get_ref();
+        let addresses: Vec<SocketAddr> = self.parsed(&raw.addresses, "address and port; write one as 10.1.0.1:4000")?;
+        let expected = match (&raw.role, &raw.key) {
+            (Some(role), None) if !role.is_empty() => Expected::Role(role.clone()),
+            (None, Some(key)) => {
+                let wrong = || self.wrong(key, "a key is 64 hexadecimal digits".to_owned());
+                Expected::Key(hexadecimal(key.get_ref().as_bytes()).ok_or_else(wrong)?)
+            }
+            _ => {
+                return Err(
+                    self.wrong(attach, "name the role, or else the key, of who is to be expected there".to_owned())
+                );
+            }
+        };
+        if addresses.is_empty() {
+            return Err(self
+                .wrong(attach, "there is no address to attach at; write addresses = [\"10.1.0.1:4000\"]".to_owned()));
+        }
+        Ok(Attach { addresses, expected })
+    }
+
+    fn parsed<T: FromStr>(&self, words: &[Spanned<String>], what: &str) -> Result<Vec<T>, DirectoryError> {
+        let parse = |word: &Spanned<String>| {
+            word.get_ref().parse().map_err(|_| self.wrong(word, format!("\"{}\" is no {what}", word.get_ref())))
+        };
+        words.iter().map(parse).collect()
     }
 
     /// Some of these values, each once, by their words.
@@ -161,6 +196,15 @@ struct RawHost {
     addresses: Vec<Spanned<String>>,
     transports: Spanned<Vec<Spanned<String>>>,
     authentication: Spanned<Vec<Spanned<String>>>,
+    attach: Option<Spanned<RawAttach>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawAttach {
+    addresses: Vec<Spanned<String>>,
+    role: Option<String>,
+    key: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

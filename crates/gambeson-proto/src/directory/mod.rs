@@ -10,6 +10,7 @@
 //! addresses = ["10.1.0.1"]                    where it is; optional
 //! transports = ["shm", "tcp"]                 what sessions with it go over, in the order to try
 //! authentication = ["job", "certificate"]     how the ends of a session with it may have proved who they are
+//! attach = { addresses = ["10.1.0.1:4000"], role = "model" }    the program that is attached to there; optional
 //!
 //! [[network]]
 //! subnet = "10.9.0.0/16"                      links with whoever is in it, or may be,
@@ -25,7 +26,7 @@ mod document;
 mod tests;
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -53,12 +54,32 @@ pub struct Directory {
 pub struct Host {
     /// As it calls itself, in lower case.
     pub name: String,
-    /// Where it is, as far as the site says.
+    /// Where it is, as far as the site says; where its program listens, too.
     pub addresses: Vec<IpAddr>,
     /// What sessions with it go over, in the order to try.
     pub transports: Vec<AddressKind>,
     /// How the ends of a session with it may have proved who they are.
     pub authentication: Vec<Authentication>,
+    /// The program that is attached to there.
+    pub attach: Option<Attach>,
+}
+
+/// A program that others attach to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+    /// Who has to be there: never whoever answers.
+    pub expected: Expected,
+}
+
+/// Who has to be at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// The owner of the public key with this SHA-256.
+    Key([u8; 32]),
+    /// Whoever proves to have this role.
+    Role(String),
 }
 
 /// How somebody proved who it is.
@@ -251,13 +272,18 @@ pub const fn transport_name(transport: AddressKind) -> &'static str {
 fn split(bytes: &[u8]) -> Option<(&[u8], [u8; 64])> {
     let lines = bytes.strip_suffix(b"\n")?;
     let start = lines.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    let digits: &[u8; 128] = lines[start..].strip_prefix(SIGNATURE.as_bytes())?.try_into().ok()?;
-    let mut signature = [0; 64];
-    for (byte, pair) in signature.iter_mut().zip(digits.chunks_exact(2)) {
+    let digits = lines[start..].strip_prefix(SIGNATURE.as_bytes())?;
+    Some((&bytes[..start], hexadecimal(digits)?))
+}
+
+fn hexadecimal<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        let &[high, low] = pair else { return None };
         let digit = |digit: u8| char::from(digit).to_digit(16);
-        *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
+        *byte = (digit(high)? << 4 | digit(low)?) as u8;
     }
-    Some((&bytes[..start], signature))
+    (digits.len() == 2 * N).then_some(bytes)
 }
 
 impl fmt::Display for DirectoryError {

@@ -5,11 +5,34 @@ use super::*;
 const ISSUED: u64 = 1_795_294_330;
 const EXPIRES: u64 = ISSUED + 30 * 86_400;
 const NOW: u64 = ISSUED + 500;
-const TEXT: &str = "issued = 2026-11-21T20:52:10Z\nexpires = 2026-12-21T20:52:10Z\n\n[[host]]\nname = \"Ocean1\"\n\
-    addresses = [\"10.1.0.1\", \"fd00::1\"]\ntransports = [\"tcp\", \"shm\"]\nauthentication = [\"job\"]\n\n[[host]]\n\
-    name = \"sky.site\"\ntransports = [\"libfabric\"]\nauthentication = [\"pinned\", \"certificate\"]\n\n[[network]]\n\
-    subnet = \"10.9.0.0/16\"\nprotection = \"privacy\"\n\n[[network]]\nsubnet = \"10.0.0.0/8\"\nprotection = \
-    \"integrity\"\n";
+const TEXT: &str = r#"issued = 2026-11-21T20:52:10Z
+expires = 2026-12-21T20:52:10Z
+
+[[host]]
+name = "Ocean1"
+addresses = ["10.1.0.1", "fd00::1"]
+transports = ["tcp", "shm"]
+authentication = ["job"]
+
+[[host]]
+name = "sky.site"
+transports = ["libfabric"]
+authentication = ["pinned", "certificate"]
+attach = { addresses = ["10.1.0.7:4000"], role = "model" }
+
+[[host]]
+name = "cloud"
+transports = ["tcp"]
+authentication = ["job"]
+
+[[network]]
+subnet = "10.9.0.0/16"
+protection = "privacy"
+
+[[network]]
+subnet = "10.0.0.0/8"
+protection = "integrity"
+"#;
 
 fn signed(text: &str, seed: u8) -> Vec<u8> {
     let key = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).expect("a key");
@@ -34,6 +57,16 @@ fn what_the_site_signed_is_read() {
     let ocean = directory.host("OCEAN1.").expect("a host");
     assert_eq!(ocean.transports, [AddressKind::Tcp, AddressKind::Shm]);
     assert_eq!(ocean.authentication, [Authentication::Job]);
+    assert_eq!(ocean.attach, None);
+    let attach = directory.host("sky").and_then(|host| host.attach.clone()).expect("a program");
+    assert_eq!(
+        (attach.addresses, attach.expected),
+        (vec!["10.1.0.7:4000".parse().unwrap()], Expected::Role("model".into()))
+    );
+    assert_eq!(directory.host_at(address("10.1.0.7")), directory.host("sky"));
+    let key = TEXT.replace("role = \"model\"", &format!("key = \"{}\"", "0a".repeat(32)));
+    let keyed = Directory::parse(key.as_bytes()).expect("a text");
+    assert_eq!(keyed.hosts[1].attach.as_ref().map(|attach| &attach.expected), Some(&Expected::Key([10; 32])));
     for at in ["10.1.0.1", "::ffff:10.1.0.1", "fd00::1"] {
         assert_eq!(directory.host_at(address(at)), Some(ocean), "{at}");
     }
@@ -61,7 +94,7 @@ fn networks_are_floors_for_whoever_is_in_them_or_may_be() {
     // What the site says of a host is known, and what the host states comes on top of it.
     assert_eq!(floor(("ocean1", None), away), Some((Protection::Integrity, "10.0.0.0/8".into())));
     assert_eq!(floor(("ocean1", Some("10.9.0.2")), away), Some((Protection::Privacy, "10.9.0.0/16".into())));
-    for hidden in ["land", "sky.site"] {
+    for hidden in ["land", "cloud"] {
         assert_eq!(floor((hidden, None), away), Some((Protection::Privacy, "10.9.0.0/16".into())));
     }
 }
@@ -119,19 +152,19 @@ fn what_makes_no_sense_is_named_by_its_line() {
         ("2026-12-21T20", "2025-12-21T20", 2, "expires before it is issued"),
         ("\"shm\"]", "\"tcp\"]", 7, "transport \"tcp\" is unknown, or there twice"),
         ("\"libfabric\"", "", 12, "there is no transport"),
-        ("10.1.0.1", "ocean", 6, "\"ocean\" is no address"),
+        ("10.1.0.1\"", "ocean\"", 6, "\"ocean\" is no address"),
         ("sky.site", "ocean1", 10, "host \"ocean1\" is there twice"),
-        (
-            "name = \"sky.site\"",
-            "name = \"sky.site\"\naddresses = [\"fd00::1\"]",
-            10,
-            "another host has the address fd00::1",
-        ),
+        ("10.1.0.7", "10.1.0.1", 10, "another host has the address 10.1.0.1"),
         ("sky.site", "", 10, "\"\" is no host name"),
         ("[\"job\"]", "[\"password\"]", 8, "authentication \"password\" is unknown"),
-        ("10.9.0.0/16", "10.9.0.1/16", 16, "is no subnet"),
-        ("\"integrity\"", "\"none\"", 21, "protection \"none\" is none"),
-        ("addresses =", "adresses =", 6, "unknown field `adresses`"),
+        ("10.9.0.0/16", "10.9.0.1/16", 22, "is no subnet"),
+        ("\"integrity\"", "\"none\"", 27, "protection \"none\" is none"),
+        ("addresses = [\"10.1.0.1\"", "adresses = [\"10.1.0.1\"", 6, "unknown field `adresses`"),
+        (":4000", "", 14, "\"10.1.0.7\" is no address and port"),
+        ("\"10.1.0.7:4000\"", "", 14, "there is no address to attach at"),
+        (", role = \"model\"", "", 14, "name the role, or else the key"),
+        ("role = \"model\"", "role = \"model\", key = \"12\"", 14, "name the role, or else the key"),
+        ("role = \"model\"", "key = \"12\"", 14, "a key is 64 hexadecimal digits"),
     ] {
         let error = Directory::parse(TEXT.replace(from, to).as_bytes()).expect_err(to);
         let DirectoryError::Senseless(Some(at), what) = &error else { panic!("{to}: {error}") };

@@ -1,7 +1,7 @@
 //! Site directories, signed and read.
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use gambeson_proto::directory::{Directory, DirectoryError, compose, enclose, message, transport_name};
+use gambeson_proto::directory::{Directory, DirectoryError, Expected, compose, enclose, message, transport_name};
 use serde_json::{Value, json};
 
 use super::{array, hex, number, refused, text};
@@ -32,6 +32,13 @@ pub(super) fn verify(given: &Value) -> Value {
             "addresses": host.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "transports": host.transports.iter().map(|&transport| transport_name(transport)).collect::<Vec<_>>(),
             "authentication": host.authentication.iter().map(|way| way.name()).collect::<Vec<_>>(),
+            "attach": host.attach.as_ref().map(|attach| {
+                let addresses: Vec<_> = attach.addresses.iter().map(ToString::to_string).collect();
+                match &attach.expected {
+                    Expected::Role(role) => json!({ "addresses": addresses, "role": role }),
+                    Expected::Key(key) => json!({ "addresses": addresses, "key": hex(key) }),
+                }
+            }),
         })
     });
     let networks = directory.networks.iter().map(|network| json!([network.subnet(), network.protection.name()]));

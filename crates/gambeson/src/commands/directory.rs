@@ -11,7 +11,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use clap::{Args, Subcommand};
 use data_encoding::BASE64;
 use gambeson_proto::directory::{
-    Directory, DirectoryError, LENGTH_MAX, compose, date, enclose, message, transport_name,
+    Attach, Directory, DirectoryError, Expected, Host, LENGTH_MAX, compose, date, enclose, message, transport_name,
 };
 use gambeson_site::directory::{self, DIRECTORY, ED25519, Error, FOLDER, SITE_KEY};
 use pki_types::PrivatePkcs8KeyDer;
@@ -61,6 +61,8 @@ struct Keygen {
 ///   addresses = ["10.1.0.1"]                  where it is; optional
 ///   transports = ["shm", "libfabric", "tcp"]
 ///   authentication = ["job", "pinned", "certificate"]
+///   attach = { addresses = ["10.1.0.1:4000"], role = "model" }     a program that is attached
+///                                             to, and who has to be there (or key = "..."); optional
 ///
 ///   [[network]]
 ///   subnet = "10.9.0.0/16"                    links with whoever is in it, or may be
@@ -281,6 +283,17 @@ impl Check {
             let (first, second, third) = (widths[0], widths[1], widths[2]);
             println!("host       {name:first$}  {addresses:second$}  {transports:third$}  {authentication}");
         }
+        for host in &directory.hosts {
+            if let Some(attach) = &host.attach {
+                let addresses: Vec<_> = attach.addresses.iter().map(ToString::to_string).collect();
+                println!(
+                    "attach     {} at {}, where {} is expected",
+                    host.name,
+                    addresses.join(", "),
+                    expected(attach)
+                );
+            }
+        }
         for network in &directory.networks {
             println!("network    {} has {} at least", network.subnet(), network.protection);
         }
@@ -293,6 +306,10 @@ impl Check {
                 "addresses": host.addresses,
                 "transports": host.transports.iter().map(|&transport| transport_name(transport)).collect::<Vec<_>>(),
                 "authentication": host.authentication.iter().map(|way| way.name()).collect::<Vec<_>>(),
+                "attach": host.attach.as_ref().map(|attach| match &attach.expected {
+                    Expected::Role(role) => json!({ "addresses": attach.addresses, "role": role }),
+                    Expected::Key(key) => json!({ "addresses": attach.addresses, "key": hexadecimal(key) }),
+                }),
             })
         });
         let networks = directory
@@ -313,7 +330,7 @@ impl Check {
 
 fn rows(directory: &Directory) -> Vec<[String; 4]> {
     let listed = |words: Vec<String>| if words.is_empty() { "-".to_owned() } else { words.join(", ") };
-    let row = |host: &gambeson_proto::directory::Host| {
+    let row = |host: &Host| {
         [
             host.name.clone(),
             listed(host.addresses.iter().map(ToString::to_string).collect()),
@@ -322,6 +339,18 @@ fn rows(directory: &Directory) -> Vec<[String; 4]> {
         ]
     };
     directory.hosts.iter().map(row).collect()
+}
+
+/// `the role model`
+fn expected(attach: &Attach) -> String {
+    match &attach.expected {
+        Expected::Role(role) => format!("the role {role}"),
+        Expected::Key(key) => format!("the key {}", hexadecimal(key)),
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// `2 hosts and 1 network`

@@ -184,27 +184,20 @@ impl Findings {
 
     /// A job runs without a good directory; its links do not.
     fn site(&mut self) {
-        let folder = Path::new(FOLDER);
-        let (file, key) = (folder.join(DIRECTORY), folder.join(SITE_KEY));
-        if !key.exists() {
-            return self.fine(
-                "site",
-                format!("no directory ({} is not there): the policy alone decides about links", key.display()),
-            );
-        }
-        let found = directory::read_key(&key).and_then(|key| directory::verify(&file, &key));
-        match found {
+        let file = Path::new(FOLDER).join(DIRECTORY);
+        match directory::look(Path::new(FOLDER)) {
             Err(why) => self.note("site", format!("links that this job's programs open are refused: {why}")),
-            Ok(found) if found.expires < directory::now() + SOON => self.note(
-                "site",
-                format!(
-                    "{} expires {}; links are refused then, so let it be signed again",
-                    file.display(),
-                    left(&found)
-                ),
-            ),
-            Ok(found) => {
-                self.fine("site", format!("{}: {}, until {}", file.display(), counts(&found), date(found.expires)))
+            Ok(None) => {
+                let what =
+                    format!("no directory (there is no {FOLDER}/{SITE_KEY}): the policy alone decides about links");
+                self.fine("site", what);
+            }
+            Ok(Some(found)) if found.expires < directory::now() + SOON => {
+                let (file, left) = (file.display(), left(&found));
+                self.note("site", format!("{file} expires {left}; links are refused then, so let it be signed again"));
+            }
+            Ok(Some(found)) => {
+                self.fine("site", format!("{}: {}, until {}", file.display(), counts(&found), date(found.expires)));
             }
         }
     }

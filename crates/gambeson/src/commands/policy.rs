@@ -1,11 +1,13 @@
 //! `gambeson policy check HOST...`: what applies to every pair of hosts, and by which rule.
 
 use std::net::{IpAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use gambeson_proto::directory::Directory;
 use gambeson_proto::policy::{Place, Policy};
+use gambeson_site::directory::{self, FOLDER};
 use serde_json::json;
 
 use crate::failure::{Failure, STATUSES};
@@ -38,6 +40,7 @@ enum Action {
 ///
 /// A SIDE is a host, a subnet such as 10.77.0.0/24, "partition:NAME" or "*". A rule with a class speaks of links of that
 /// class alone, one without of messages and of all links. Links of class "control" have integrity at least.
+/// With --class, the networks of the site directory under /etc/gambeson count as well.
 #[derive(Args)]
 #[command(verbatim_doc_comment, after_long_help = STATUSES)]
 struct Check {
@@ -60,7 +63,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let loaded = policy_files::load(check.policy.as_deref())?;
     let places = check.hosts.iter().map(|host| place(host)).collect::<Result<Vec<_>, _>>()?;
     let class = check.class.as_deref();
-    let pairs = pairs(&loaded.resolution.policy, class, &places);
+    let site = class.map(|_| directory::look(Path::new(FOLDER))).transpose();
+    let site = site.map_err(|error| Failure::refused(error.to_string()))?.flatten();
+    let pairs = pairs(&loaded.resolution.policy, class, site.as_ref(), &places);
     if check.json {
         print_json(&loaded, class, &pairs);
     } else {
@@ -101,30 +106,41 @@ struct Pair {
     why: String,
 }
 
-fn pairs(policy: &Policy, class: Option<&str>, places: &[(String, IpAddr)]) -> Vec<Pair> {
+fn pairs(policy: &Policy, class: Option<&str>, site: Option<&Directory>, places: &[(String, IpAddr)]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (number, one) in places.iter().enumerate() {
         for other in &places[number..] {
             if places.len() > 1 && std::ptr::eq(one, other) {
                 continue;
             }
-            pairs.push(pair(policy, class, one, other));
+            pairs.push(pair(policy, class, site, one, other));
         }
     }
     pairs
 }
 
-fn pair(policy: &Policy, class: Option<&str>, one: &(String, IpAddr), other: &(String, IpAddr)) -> Pair {
+fn pair(
+    policy: &Policy,
+    class: Option<&str>,
+    site: Option<&Directory>,
+    one: &(String, IpAddr),
+    other: &(String, IpAddr),
+) -> Pair {
     let place = |(host, address): &(String, IpAddr)| Place { host: policy.host_index(host), address: Some(*address) };
     let decision = match class {
         Some(class) => policy.decide_link(class, place(one), place(other)),
         None => policy.decide(place(one), place(other)),
     };
+    let ends = [one, other].map(|(host, address)| (host.as_str(), Some(*address)));
+    let network = site.and_then(|site| site.floor(ends)).filter(|network| network.protection < decision.protection);
     Pair {
         hosts: [one.0.clone(), other.0.clone()],
-        protection: decision.protection.name(),
+        protection: network.map_or(decision.protection, |network| network.protection).name(),
         partition: decision.partition.map(|partition| policy.partitions()[partition].name().to_owned()),
-        why: policy.why(&decision),
+        why: match network {
+            Some(network) => format!("the site directory's network {}", network.subnet()),
+            None => policy.why(&decision),
+        },
     }
 }
 
