@@ -6,6 +6,7 @@ pub(crate) mod other;
 pub(crate) mod paper;
 mod peers;
 mod pictures;
+mod put;
 pub(crate) mod side;
 mod table;
 

@@ -19,7 +19,7 @@ pub(crate) const PROTECTIONS: [Protection; 3] = [Protection::None, Protection::I
 
 /// Handlers: answers with what it got.
 pub(crate) const ECHO: u32 = 0;
-/// Takes a message and says nothing.
+/// Takes a message; who waits for an answer gets an empty one.
 pub(crate) const TAKE: u32 = 1;
 /// Answers how long this process has had a processor, in ns.
 pub(crate) const CPU: u32 = 2;
@@ -128,7 +128,7 @@ fn endpoint(domain: &Domain, protection: Protection, asked: &Arc<Mutex<Option<Wo
     let asked = asked.clone();
     let handlers = Handlers::new()
         .inline(ECHO, |call| call.answer(call.payload))
-        .inline(TAKE, |_| {})
+        .inline(TAKE, |call| call.answer(&[]))
         .inline(CPU, |call| call.answer(&cpu_ns().to_le_bytes()))
         .inline(BARE, move |call| match serde_json::from_slice(call.payload) {
             Ok(work) => {

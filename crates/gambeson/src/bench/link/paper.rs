@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::side::{self, Kind};
-use super::{Series, alternate, trips};
+use super::{Series, alternate, put, trips};
 use crate::failure::Failure;
 
 /// Both figures.
@@ -18,7 +18,12 @@ pub(crate) struct Report {
     runs: usize,
     load: [f64; 3],
     curves: Vec<Curve>,
+    /// Requests of several pieces over shared memory, copied together and sealed as they are put.
+    put: Vec<Series>,
 }
+
+/// Lengths of messages that are put in pieces.
+const PUT: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 
 /// One of their four curves: seconds of a message one way, which is half of there and back.
 #[derive(Debug, Serialize)]
@@ -56,14 +61,17 @@ pub(crate) fn bench(runs: usize, load: [f64; 3], progress: &ProgressBar) -> Resu
     let mut sides = side::links(true)?;
     sides.extend(side::links(false)?);
     sides.retain(|side| CURVES.iter().any(|&(_, carrier, name, _)| (carrier, name) == (side.carrier(), side.name())));
-    progress.set_length(runs as u64);
+    progress.set_length(2 * runs as u64);
     let series = alternate(&mut sides, &LENGTHS.map(trips), runs, progress)?;
     let curve = |&(name, carrier, side, paper): &(&'static str, &str, &str, f64)| {
         let own = |one: &&Series| (&*one.carrier, &*one.side, one.kind) == (carrier, side, Kind::Trips);
         let points = series.iter().filter(own).map(|one| (one.length, one.least() / 2.0)).collect();
         Curve { name, points, paper }
     };
-    Ok(Report { version: env!("CARGO_PKG_VERSION"), runs, load, curves: CURVES.iter().map(curve).collect() })
+    let curves = CURVES.iter().map(curve).collect();
+    drop(sides);
+    let put = alternate(&mut put::sides(true)?, &PUT.map(trips), runs, progress)?;
+    Ok(Report { version: env!("CARGO_PKG_VERSION"), runs, load, curves, put })
 }
 
 /// What the paper's text says of a curve, in s: its value of 10 bytes, and from there for each byte a second by 55 MB/s over
@@ -159,6 +167,22 @@ impl Report {
             for curve in &self.curves {
                 let paper = if length == SMALL { format!(" ({:.0})", curve.paper * 1e6) } else { String::new() };
                 let _ = write!(text, "{:>25}", format!("{:.2}{paper}", curve.at(length) * 1e6));
+            }
+            text.push('\n');
+        }
+        let ways = [put::TOGETHER, put::GATHERED, put::INSIDE];
+        let _ = writeln!(
+            text,
+            "\nA sealed request of {} pieces over shared memory, µs: least, and by {} (median)",
+            put::PIECES,
+            put::TOGETHER
+        );
+        for length in PUT {
+            let _ = write!(text, "{length:>7}");
+            let find = |side| self.put.iter().find(|one| one.side == side && one.length == length);
+            for (way, base) in ways.iter().filter_map(|way| find(way).zip(find(put::TOGETHER))) {
+                let (ratio, least) = (way.by(base), way.least() * 1e6);
+                let _ = write!(text, "   {} {least:.2} {:.2} ({:.2})", way.side, ratio.of_least, ratio.median);
             }
             text.push('\n');
         }

@@ -14,7 +14,7 @@ use super::other::{BARE, CPU, ECHO, Offer, PROTECTIONS, Setting, TAKE};
 use crate::bench::part::{Job, Part, Task, no_link};
 use crate::failure::Failure;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Requests under way at a time, in [`Kind::Outstanding`].
 pub(crate) const OUTSTANDING: usize = 64;
 
@@ -64,7 +64,7 @@ pub(crate) fn cpu_ns() -> u64 {
 }
 
 /// The process at the other end, and the domain at this one.
-struct Other {
+pub(super) struct Other {
     startpoints: Vec<Rc<Startpoint>>,
     offer: Offer,
     _domain: Domain,
@@ -72,7 +72,7 @@ struct Other {
 }
 
 impl Other {
-    fn start(shm: bool, own_thread: bool) -> Result<Self, Failure> {
+    pub(super) fn start(shm: bool, own_thread: bool) -> Result<Self, Failure> {
         let job = Job::new()?;
         let mut part = Part::start(Task::Link)?;
         let domain = job.config(if own_thread { Progress::Auto } else { Progress::Manual })?;
@@ -88,7 +88,7 @@ impl Other {
     }
 
     /// Does something, and says what it cost here and there.
-    fn measured(&self, work: impl FnOnce() -> Result<(), Failure>) -> Result<Cost, Failure> {
+    pub(super) fn measured(&self, work: impl FnOnce() -> Result<(), Failure>) -> Result<Cost, Failure> {
         let (there, here) = (self.cpu_ns()?, cpu_ns());
         let began = Instant::now();
         work()?;
@@ -103,7 +103,7 @@ impl Other {
     }
 
     /// The sealed one.
-    fn control(&self) -> &Startpoint {
+    pub(super) fn control(&self) -> &Startpoint {
         self.startpoints.last().expect("there is one for each protection")
     }
 }
@@ -140,7 +140,7 @@ pub(super) fn sealed(shm: bool, own_thread: bool, side: &'static str) -> Result<
     Ok(Box::new(Linked::new(name(shm), side, &other, PROTECTIONS.len() - 1)))
 }
 
-fn name(shm: bool) -> &'static str {
+pub(super) fn name(shm: bool) -> &'static str {
     if shm { "shared memory" } else { "TCP" }
 }
 
