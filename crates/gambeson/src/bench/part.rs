@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use clap::{Args, Subcommand};
-use gambeson_link::{Config, Identity, Policy, Progress, Protection, Trust};
+use gambeson_link::{Config, Identity, Policy, Progress, Trust};
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::suite::Suite;
@@ -143,13 +143,12 @@ impl Job {
         Ok(Job { id, secret })
     }
 
-    /// For a domain of it, whose endpoints say themselves how their links are protected.
-    pub(crate) fn config(&self, progress: Progress) -> Result<Config, Failure> {
+    /// For a domain of it.
+    pub(crate) fn config(&self, progress: Progress, policy: Policy) -> Result<Config, Failure> {
         let job_secret = Secret32::from_bytes(self.secret);
         let keys = JobKeys { job_id: self.id, job_secret, policy_hash: [0; 32], suite: Suite::Aes256Gcm };
         let mut config = Config::new(Identity::generate().map_err(no_link)?, Trust::default().job(keys));
-        config.policy = Policy::uniform(Protection::None);
-        config.progress = progress;
+        (config.progress, config.policy) = (progress, policy);
         Ok(config)
     }
 }

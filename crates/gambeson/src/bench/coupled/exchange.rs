@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gambeson_link::{Attributes, Capability, Domain, Endpoint, Handlers, Progress, Protection, Startpoint};
+use gambeson_link::{Attributes, Capability, Domain, Endpoint, Handlers, Policy, Progress, Protection, Startpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::part::{self, Job, no_link};
@@ -24,14 +24,6 @@ pub(super) enum From {
     South = 0,
     North = 1,
     Partner = 2,
-}
-
-/// How links are protected: those within a component, and those of the coupler.
-#[derive(Clone, Copy, Deserialize, Serialize)]
-pub(super) struct Protections {
-    /// Numbers of [`Protection`].
-    pub(super) halo: u8,
-    pub(super) coupler: u8,
 }
 
 /// Startpoints to a process: to its endpoint for neighbours, and to that for its partner.
@@ -65,22 +57,23 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Makes endpoints for all that comes to this process, one of so many.
+    /// Makes endpoints for all that comes to this process, one of so many. It says it is on a host of that name: each component
+    /// might be, and the policy may ask for more between the two.
     pub(super) fn open(
         job: &Job,
         shm: bool,
-        protections: Protections,
+        (host, policy): (&str, &Policy),
         processes: usize,
     ) -> Result<(Self, Offer), Failure> {
         let domain = |shm: bool| {
-            let mut config = job.config(Progress::Manual)?.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-            config.shm = shm;
+            let mut config =
+                job.config(Progress::Manual, policy.clone())?.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+            (config.shm, config.host) = (shm, host.to_owned());
             Domain::open(config).map_err(no_link)
         };
         let (within, between) = (domain(shm)?, domain(false)?);
         let mail = Mail::default();
-        let endpoint = |domain: &Domain, class: &str, protection: u8, from: &[From]| {
-            let protection = Protection::from_number(protection).ok_or_else(|| Failure::usage("no such protection"))?;
+        let endpoint = |domain: &Domain, class: &str, from: &[From]| {
             let mut handlers = Handlers::new();
             for &from in from {
                 let mail = mail.clone();
@@ -90,10 +83,10 @@ impl Exchange {
                     mail[from as usize].lock().unwrap_or_else(PoisonError::into_inner).push_back(values);
                 });
             }
-            domain.endpoint(Attributes::default().class(class).protection(protection), handlers).map_err(no_link)
+            domain.endpoint(Attributes::default().class(class), handlers).map_err(no_link)
         };
-        let halo = endpoint(&within, "halo", protections.halo, &[From::South, From::North])?;
-        let coupler = endpoint(&between, "coupler", protections.coupler, &[From::Partner])?;
+        let halo = endpoint(&within, "halo", &[From::South, From::North])?;
+        let coupler = endpoint(&between, "coupler", &[From::Partner])?;
         let startpoint =
             |endpoint: &Endpoint| Ok::<_, Failure>(endpoint.startpoint([]).map_err(no_link)?.encode().to_vec());
         let offer = Offer { halo: startpoint(&halo)?, coupler: startpoint(&coupler)? };
@@ -121,6 +114,12 @@ impl Exchange {
         let (south, north, partner) = connected?;
         (self.south, self.north, self.partner) = (south, north, Some(partner));
         Ok(())
+    }
+
+    /// Whether the links to neighbours, where there are any, and the one to the partner are sealed.
+    pub(super) fn sealed(&self) -> (Option<bool>, Option<bool>) {
+        let sealed = |link: &Option<Startpoint>| Some(link.as_ref()?.protection() == Protection::Privacy);
+        (sealed(&self.south).or(sealed(&self.north)), sealed(&self.partner))
     }
 
     /// Tells who started this process what came out, and answers whoever is not through yet until it is ended.

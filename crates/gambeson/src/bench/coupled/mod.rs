@@ -13,14 +13,13 @@ pub(crate) mod partition;
 mod table;
 
 use aws_lc_rs::digest::{Context, SHA256};
-use gambeson_link::Protection;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::part::{Job, Part, Task};
 use super::statistics::median;
 use crate::failure::Failure;
-use exchange::{Offer, Peers, Protections};
+use exchange::{Offer, Peers};
 use grid::{DAY, EXTENT};
 use partition::{Component, FINER, Outcome, Setting};
 
@@ -47,13 +46,25 @@ enum Secure {
 const MODES: [Secure; 3] = [Secure::None, Secure::Coupler, Secure::All];
 
 impl Secure {
-    fn protections(self) -> Protections {
-        let [halo, coupler] = match self {
-            Secure::None => [Protection::None, Protection::None],
-            Secure::Coupler => [Protection::None, Protection::Privacy],
-            Secure::All => [Protection::Privacy, Protection::Privacy],
-        };
-        Protections { halo: halo as u8, coupler: coupler as u8 }
+    /// All that differs between the settings: what the `gambeson.toml` of the processes says.
+    fn policy(self) -> &'static str {
+        match self {
+            Secure::None => "protection = \"none\"",
+            Secure::Coupler => {
+                "protection = \"none\"
+
+                [[rule]]
+                between = [\"ocean\", \"atmosphere\"]
+                class = \"coupler\"
+                protection = \"privacy\""
+            }
+            Secure::All => "protection = \"privacy\"",
+        }
+    }
+
+    /// Whether links within the components, and those between them, must be sealed then.
+    fn seals(self) -> (bool, bool) {
+        (self == Secure::All, self != Secure::None)
     }
 }
 
@@ -139,6 +150,13 @@ pub(crate) fn bench(wanted: &Wanted, load: [f64; 3], progress: &ProgressBar) -> 
             let at = (turn + round) % runs.len();
             let (shm, run) = &mut runs[at];
             let outcomes = one_run(wanted, *shm, run.mode)?;
+            for (halo, coupler) in outcomes.iter().flatten().map(|outcome| outcome.sealed) {
+                let (halo_must, coupler_must) = run.mode.seals();
+                if halo.is_some_and(|sealed| sealed != halo_must) || coupler != Some(coupler_must) {
+                    let mode = run.mode;
+                    return Err(Failure::refused(format!("links are not protected as the setting {mode:?} says")));
+                }
+            }
             let seconds = outcomes.iter().flatten().map(|outcome| outcome.seconds).fold(0.0, f64::max);
             run.seconds_per_day.push(seconds / f64::from(wanted.days));
             let (state, heat) = summary(&outcomes, wanted.days);
@@ -188,7 +206,7 @@ fn one_run(wanted: &Wanted, shm: bool, mode: Secure) -> Result<[Vec<Outcome>; 2]
                 cells: wanted.cells,
                 days: wanted.days,
                 shm,
-                protections: mode.protections(),
+                policy: mode.policy().to_owned(),
             })?;
             parts[side].push(part);
         }

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use gambeson_link::Policy;
 use serde::{Deserialize, Serialize};
 
 use super::atmosphere::Atmosphere;
-use super::exchange::{Exchange, Peers, Protections};
+use super::exchange::{Exchange, Peers};
 use super::grid::{DAY, INTERVAL, Slab};
 use super::ocean::Ocean;
 use crate::bench::part::{self, Job};
@@ -28,7 +29,8 @@ pub(super) struct Setting {
     pub(super) days: u32,
     /// Whether links within the component go over shared memory; else over TCP.
     pub(super) shm: bool,
-    pub(super) protections: Protections,
+    /// What its links follow: a `gambeson.toml`.
+    pub(super) policy: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -37,11 +39,23 @@ pub(super) enum Component {
     Atmosphere,
 }
 
+impl Component {
+    /// What policies know the computer by that it runs on.
+    fn host(self) -> &'static str {
+        match self {
+            Component::Ocean => "ocean",
+            Component::Atmosphere => "atmosphere",
+        }
+    }
+}
+
 /// What it says at the end.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Outcome {
     /// From the word to begin until its last day was over.
     pub(super) seconds: f64,
+    /// Whether its links to neighbours and to its partner are sealed, where it has such.
+    pub(super) sealed: (Option<bool>, Option<bool>),
     /// From south to north.
     pub(super) rows: Vec<Row>,
 }
@@ -61,8 +75,9 @@ pub(super) struct Row {
 /// Is such a process.
 pub(crate) fn run() -> Result<(), Failure> {
     let setting: Setting = part::hear()?;
-    let Setting { job, shm, protections, processes, .. } = &setting;
-    let (mut exchange, offer) = Exchange::open(job, *shm, *protections, 2 * processes)?;
+    let Setting { job, component, shm, policy, processes, .. } = &setting;
+    let policy = Policy::parse(policy, "the setting").map_err(|error| Failure::system(error.to_string()))?;
+    let (mut exchange, offer) = Exchange::open(job, *shm, (component.host(), &policy), 2 * processes)?;
     part::tell(&offer)?;
     let peers: Peers = part::hear()?;
     exchange.connect(&peers)?;
@@ -124,7 +139,7 @@ fn ocean(setting: &Setting, exchange: &Exchange) -> Result<Outcome, Failure> {
         exchanged: received[row - 1],
         radiated: 0.0,
     });
-    Ok(Outcome { seconds, rows: rows.collect() })
+    Ok(Outcome { seconds, sealed: exchange.sealed(), rows: rows.collect() })
 }
 
 fn atmosphere(setting: &Setting, exchange: &Exchange) -> Result<Outcome, Failure> {
@@ -163,7 +178,7 @@ fn atmosphere(setting: &Setting, exchange: &Exchange) -> Result<Outcome, Failure
         exchanged: given[row - 1],
         radiated: atmosphere.radiated[row - 1],
     });
-    Ok(Outcome { seconds, rows: rows.collect() })
+    Ok(Outcome { seconds, sealed: exchange.sealed(), rows: rows.collect() })
 }
 
 fn hash(values: &[f64]) -> Vec<u8> {

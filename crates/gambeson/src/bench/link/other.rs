@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gambeson_link::carrier::{Carrier, shm, tcp};
-use gambeson_link::{Attributes, Domain, Endpoint, Handlers, Progress, Protection};
+use gambeson_link::{Attributes, Domain, Endpoint, Handlers, Policy, Progress, Protection};
 use serde::{Deserialize, Serialize};
 
 use super::bare;
@@ -79,11 +79,17 @@ impl Door {
     }
 }
 
+/// The endpoints say how their links are protected.
+pub(super) fn each_for_itself() -> Policy {
+    Policy::uniform(Protection::None)
+}
+
 /// Is that process, until its asker ends it.
 pub(crate) fn run() -> Result<(), Failure> {
     let setting: Setting = part::hear()?;
     let progress = if setting.own_thread { Progress::Auto } else { Progress::Manual };
-    let mut config = setting.job.config(progress)?.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let mut config =
+        setting.job.config(progress, each_for_itself())?.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
     config.shm = setting.shm;
     let domain = Domain::open(config).map_err(no_link)?;
     let asked: Arc<Mutex<Option<Work>>> = Arc::default();

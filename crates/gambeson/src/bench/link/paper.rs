@@ -179,8 +179,8 @@ impl Report {
         );
         for length in PUT {
             let _ = write!(text, "{length:>7}");
-            let find = |side| self.put.iter().find(|one| one.side == side && one.length == length);
-            for (way, base) in ways.iter().filter_map(|way| find(way).zip(find(put::TOGETHER))) {
+            let find = |side: &str| self.put.iter().find(|one| one.side == side && one.length == length);
+            for (way, base) in ways.into_iter().filter_map(|way| find(way).zip(find(put::TOGETHER))) {
                 let (ratio, least) = (way.by(base), way.least() * 1e6);
                 let _ = write!(text, "   {} {least:.2} {:.2} ({:.2})", way.side, ratio.of_least, ratio.median);
             }

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::bare;
-use super::other::{BARE, CPU, ECHO, Offer, PROTECTIONS, Setting, TAKE};
+use super::other::{BARE, CPU, ECHO, Offer, PROTECTIONS, Setting, TAKE, each_for_itself};
 use crate::bench::part::{Job, Part, Task, no_link};
 use crate::failure::Failure;
 
@@ -75,8 +75,8 @@ impl Other {
     pub(super) fn start(shm: bool, own_thread: bool) -> Result<Self, Failure> {
         let job = Job::new()?;
         let mut part = Part::start(Task::Link)?;
-        let domain = job.config(if own_thread { Progress::Auto } else { Progress::Manual })?;
-        let domain = Domain::open(domain).map_err(no_link)?;
+        let progress = if own_thread { Progress::Auto } else { Progress::Manual };
+        let domain = Domain::open(job.config(progress, each_for_itself())?).map_err(no_link)?;
         part.tell(&Setting { job, shm, own_thread })?;
         let offer: Offer = part.hear()?;
         let open = |bytes: &Vec<u8>| {
