@@ -102,7 +102,7 @@ def test_the_papers_figures_are_drawn_again(gambeson: Path, tmp_path: Path) -> N
         lengths = [length for length, _ in curve["points"]]
         assert (lengths[0], lengths[-1]) == (0, 10_000)
         assert all(seconds > 0 for _, seconds in curve["points"])
-    assert job.stdout.count("here: ") == 4
+    assert job.stdout.count("here: ") == 5
     ways = {"copied together", "gathered", "sealed inside put"}
     lengths = {4 << 10, 64 << 10, 1 << 20}
     put = {(series["side"], series["length"]) for series in json.loads(file.read_text())["put"]}

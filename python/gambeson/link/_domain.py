@@ -100,7 +100,8 @@ class Domain:
         Handlers run in threads of the domain's. Each gets a `Request`; the bytes that it returns are the answer, and
         what it yields, or each of an iterator that it returns, is one of a stream of answers. What it raises is said to
         who asked. `class_name` is the class of the endpoint's links, by which policies go, `protection` how they are
-        protected at the least, whatever the policies of both ends say, and `message_max` the longest message that it takes, in bytes.
+        protected at the least, whatever the policies of both ends say, and `message_max` the longest message that it
+        takes, in bytes.
         `transforms` names modules that requests and answers go through in front of the protection; every domain has
         `zstd`. With `forwards` the endpoint passes messages of groups on, and whoever may call that handler has this
         domain connect where the startpoints lead that he hands it.

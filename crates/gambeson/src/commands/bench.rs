@@ -83,7 +83,8 @@ the median of the runs' own ratios. Processor time is that of both processes; wh
 uses all there is.
 
 With --paper the command draws Figures 6 and 7 of \"A Secure Communications Infrastructure for High-Performance
-Distributed Computing\" (1998) again and says which of its observations hold; Table 1 is gambeson bench coupled.
+Distributed Computing\" (1998) again, measures its two ways of sealing a message that is made of pieces, and says
+which of its observations hold; Table 1 is gambeson bench coupled.
 With --peers sealed links are measured in turn with ZeroMQ with CURVE, nng with TLS and gRPC with TLS.
 
   gambeson bench link --json links.json --pictures .
