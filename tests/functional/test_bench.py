@@ -104,9 +104,9 @@ def test_the_papers_figures_are_drawn_again(gambeson: Path, tmp_path: Path) -> N
         assert all(seconds > 0 for _, seconds in curve["points"])
     assert job.stdout.count("here: ") == 5
     ways = {"copied together", "gathered", "sealed inside put"}
-    lengths = {4 << 10, 64 << 10, 1 << 20}
+    sizes = {4 << 10, 64 << 10, 1 << 20}
     put = {(series["side"], series["length"]) for series in json.loads(file.read_text())["put"]}
-    assert put == {(way, length) for way in ways for length in lengths}
+    assert put == {(way, length) for way in ways for length in sizes}
     for figure in ("links-figure-6", "links-figure-7"):
         text = "".join(ElementTree.parse(tmp_path / f"{figure}.svg").getroot().itertext())
         assert "shared memory unsecure" in text
