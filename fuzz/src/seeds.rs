@@ -37,7 +37,7 @@ const POLICIES: [(&str, &str); 5] = [
     ("wrong", "protection = \"secret\"\n[[rule]]\nbetween = [\"h1\"]\n"),
 ];
 
-const DIRECTORIES: [(&str, &str); 4] = [
+const DIRECTORIES: [(&str, &str); 5] = [
     (
         "hosts",
         "issued = 2026-11-21T20:52:10Z\nexpires = 2026-12-21T20:52:10Z\n\n[[host]]\nname = \"Ocean1\"\naddresses = \
@@ -49,6 +49,7 @@ const DIRECTORIES: [(&str, &str); 4] = [
     ),
     ("networks", "[[network]]\nsubnet = \"fd00::/8\"\nprotection = \"integrity\"\n"),
     ("empty", ""),
+    ("carriage-return", "@\r\r\n"),
     ("wrong", "issued = 2026-11-21\n[[host]]\nname = \"-\"\ntransports = [\"tcp\", \"tcp\"]\nauthentication = []\n"),
 ];
 

@@ -20,7 +20,7 @@ pub enum gambeson_link_status {
     Argument = 3,
     /// The answer or text is longer than the room for it; its length was filled in.
     Room = 4,
-    /// An own certificate, key or list of authorities is not usable.
+    /// An own certificate, key, list of authorities or site directory is not usable.
     Identity = 5,
     /// The other end is not who it should be, or does not accept us.
     Refused = 6,

@@ -7,7 +7,7 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// An own certificate, key or list of authorities is not usable.
+    /// An own certificate, key, list of authorities or site directory is not usable.
     Identity(String),
     /// The other end is not who it should be, or does not accept us.
     Refused(String),

@@ -69,7 +69,11 @@ pub fn look(folder: &Path) -> Result<Option<Directory>, Error> {
     key_in(folder)?.map(|key| verify(&folder.join(DIRECTORY), &read_key(&key)?)).transpose()
 }
 
-fn key_in(folder: &Path) -> Result<Option<PathBuf>, Error> {
+/// Where a folder has a site's key, if it has one.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn key_in(folder: &Path) -> Result<Option<PathBuf>, Error> {
     let key = folder.join(SITE_KEY);
     let exists = key.try_exists().map_err(|cause| unreadable("the site's key", &key, &cause))?;
     Ok(exists.then_some(key))

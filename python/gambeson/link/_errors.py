@@ -8,7 +8,7 @@ class Error(Exception):
 
 
 class IdentityUnusable(Error, ValueError):
-    """An own certificate, key or list of authorities is not usable."""
+    """An own certificate, key, list of authorities or site directory is not usable."""
 
 
 class Refused(Error, PermissionError):

@@ -31,7 +31,7 @@ typedef enum {
     GAMBESON_LINK_STATUS_ARGUMENT = 3,
     // The answer or text is longer than the room for it; its length was filled in.
     GAMBESON_LINK_STATUS_ROOM = 4,
-    // An own certificate, key or list of authorities is not usable.
+    // An own certificate, key, list of authorities or site directory is not usable.
     GAMBESON_LINK_STATUS_IDENTITY = 5,
     // The other end is not who it should be, or does not accept us.
     GAMBESON_LINK_STATUS_REFUSED = 6,

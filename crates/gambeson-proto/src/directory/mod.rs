@@ -237,7 +237,10 @@ pub fn compose(text: &str, issued: u64, expires: u64) -> String {
         None => text,
     };
     let mut out = format!("issued = {}\nexpires = {}\n", date(issued), date(expires));
-    out.extend(body.lines().skip_while(is_ours).flat_map(|line| [line, "\n"]));
+    out.extend(body.split_inclusive('\n').skip_while(is_ours));
+    if !out.ends_with('\n') {
+        out.push('\n');
+    }
     out
 }
 

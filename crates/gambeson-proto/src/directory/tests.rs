@@ -129,6 +129,9 @@ fn what_is_composed_anew_has_new_times_and_the_same_rest() {
         assert_eq!((directory.issued, directory.expires), (ISSUED + 60, EXPIRES));
         assert_eq!(directory.hosts, Directory::parse(TEXT.as_bytes()).expect("a text").hosts);
         assert_eq!(compose(&anew, ISSUED + 60, EXPIRES), anew);
+        // Whatever ends its lines stays.
+        let other = compose(&text.replace('\n', "\r\r\n"), ISSUED, EXPIRES);
+        assert_eq!(compose(&other, ISSUED, EXPIRES), other);
         assert!(anew.ends_with(body) && anew.matches("issued").count() == 1, "{anew}");
     }
 }

@@ -202,11 +202,9 @@ fn about(plan: &Plan) -> About {
 /// Leaves in the job's directory what this host's site has signed, as it is: who opens links looks whether it holds.
 fn site(job: &Job) -> Result<(), Failure> {
     let folder = Path::new(FOLDER);
-    let key = folder.join(SITE_KEY);
-    if !key.exists() {
-        return Ok(());
-    }
-    directory::read_key(&key).map_err(|error| Failure::refused(error.to_string()))?;
+    let refused = |error: directory::Error| Failure::refused(error.to_string());
+    let Some(key) = directory::key_in(folder).map_err(refused)? else { return Ok(()) };
+    directory::read_key(&key).map_err(refused)?;
     let unreadable = |error| Failure::refused(format!("the site's key {} cannot be read ({error})", key.display()));
     job.write(SITE_KEY, &fs::read(&key).map_err(unreadable)?)?;
     match fs::read(folder.join(DIRECTORY)) {
