@@ -132,12 +132,7 @@ impl Endpoint {
         }
     }
 
-    /// With an endpoint of which `client` opens a link.
-    fn opened(client: &mut Session, cache: &mut KeyCache, protection: Protection) -> (Self, u64) {
-        Self::stacked(&[], client, cache, protection)
-    }
-
-    /// With an endpoint that has these modules.
+    /// With an endpoint that has these modules, of which `client` opens a link.
     fn stacked(modules: &[&str], client: &mut Session, cache: &mut KeyCache, protection: Protection) -> (Self, u64) {
         let names = Transforms::new(modules.iter().copied()).expect("names");
         let modules = Modules::new(vec![Arc::new(Rolling)]).and_then(|all| all.select(&names)).expect("modules");
@@ -209,6 +204,137 @@ fn agreed(side: Side) -> Agreed {
     Agreed { side, keys, peer }
 }
 
+/// Two sessions, and the network between them, which a seed makes.
+struct Pair {
+    seed: u64,
+    random: Xoshiro256PlusPlus,
+    client: Session,
+    server: Session,
+    caches: [KeyCache; 2],
+    /// To the server, and to the client.
+    wires: [Wire; 2],
+    /// Turns in which nothing came, and how often there were too many of them.
+    quiet: u32,
+    silences: u32,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        Self::over(seed, |_| Transport::Tcp, &[])
+    }
+
+    /// Over the transport that `choose` makes of the seed, to a server that listens at these addresses.
+    fn over(seed: u64, choose: impl FnOnce(&mut Xoshiro256PlusPlus) -> Transport, addresses: &[Address]) -> Self {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let transport = choose(&mut random);
+        let ([one, other], wires) = connect(&mut random, transport);
+        Pair {
+            seed,
+            random,
+            client: Session::new(agreed(Side::Client), one, (addresses, None), &[]),
+            server: Session::new(agreed(Side::Server), other, (&[], None), &[]),
+            caches: [KeyCache::new(2), KeyCache::new(2)],
+            wires,
+            quiet: 0,
+            silences: 0,
+        }
+    }
+
+    /// With an endpoint of the server's that has these modules, and a link of the client's to it.
+    fn linked(seed: u64, protection: Protection, modules: &[&str]) -> (Self, Endpoint, u64) {
+        let mut pair = Self::new(seed);
+        let (endpoint, link) = Endpoint::stacked(modules, &mut pair.client, &mut pair.caches[0], protection);
+        (pair, endpoint, link)
+    }
+
+    /// Both take what has come and send what they have. Whether anything did.
+    fn turn(&mut self, endpoint: &mut Endpoint) -> bool {
+        let mut nobody = Endpoint::new();
+        self.client.progress(&mut self.caches[0], &mut nobody) | self.server.progress(&mut self.caches[1], endpoint)
+    }
+
+    /// Counts turns in which nothing comes. Whether there were so many in a row that the connection is to be given up, as
+    /// [`Session::listen`] does after a time; only where somebody disturbs it may that be.
+    fn is_silent(&mut self, any: bool, hostile: bool) -> bool {
+        self.quiet = if any { 0 } else { self.quiet + 1 };
+        self.silences = if any { 0 } else { self.silences };
+        if self.quiet < SILENCE {
+            return false;
+        }
+        let seed = self.seed;
+        assert!(hostile, "seed {seed}: it stands still");
+        (self.quiet, self.silences) = (0, self.silences + 1);
+        assert!(self.silences < 9, "seed {seed}: it stands still, over whatever connection");
+        true
+    }
+
+    /// A turn over a network that loses connections, and alters what it carries if it is hostile.
+    fn turn_disturbed(&mut self, endpoint: &mut Endpoint, hostile: bool) {
+        let any = self.turn(endpoint);
+        if hostile && self.random.random_bool(0.02) {
+            disturb(&mut self.wires[self.random.random_range(0..2)].lock().expect("no panic"), &mut self.random);
+        }
+        if self.random.random_bool(0.01) {
+            self.client.lose("the seed says so");
+        }
+        if self.is_silent(any, hostile) {
+            self.client.lose("nothing comes any more");
+        }
+        let Pair { seed, random, client, server, caches, .. } = self;
+        if client.lost().is_some() || server.lost().is_some() {
+            client.lose("the other end lost it");
+            server.lose("the other end lost it");
+            let ([one, other], new) = connect(random, Transport::Tcp);
+            self.wires = new;
+            let (here, there) = (client.received(), server.received());
+            let resumed = client.resume(&mut caches[0], one, (here, there), &[]);
+            assert!(resumed && server.resume(&mut caches[1], other, (there, here), &[]), "seed {seed}");
+        }
+        assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
+    }
+
+    /// The client sends a message; its number, if it is to be answered.
+    fn send(&mut self, link: u64, envelope: Envelope, bytes: &[u8]) -> u64 {
+        let (opened, out) = self.client.link(link).expect("it is open");
+        let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
+        let data = if envelope.flags & (request::ANSWER | request::STREAM) != 0 { answers.begin() } else { 0 };
+        let sent = opened.transmit(out, &mut self.caches[0], Envelope { data, ..envelope }, bytes);
+        sent.expect("the modules take it");
+        data
+    }
+
+    /// What has come of an answer.
+    fn poll(&mut self, link: u64, number: u64) -> Answer {
+        let (opened, _) = self.client.link(link).expect("it is open");
+        let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
+        answers.poll(number, None)
+    }
+
+    /// Its answer was taken.
+    fn end(&mut self, link: u64, number: u64) {
+        let (opened, _) = self.client.link(link).expect("it is open");
+        let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
+        answers.end(number);
+    }
+
+    /// The answer, which comes sooner or later.
+    fn answer(&mut self, link: u64, number: u64, endpoint: &mut Endpoint) -> Answer {
+        for _ in 0..100_000 {
+            self.turn(endpoint);
+            match self.poll(link, number) {
+                Answer::None => {}
+                answer => return answer,
+            }
+        }
+        panic!("no answer")
+    }
+}
+
+/// A request of so many bytes.
+fn request_of(len: usize, flags: u8) -> Envelope {
+    Envelope { flags, size: len as u64, ..Envelope::new(Kind::Request) }
+}
+
 /// Turns in which nothing comes before a connection is given up, as [`Session::listen`] does after a time.
 const SILENCE: u32 = 3000;
 
@@ -242,7 +368,6 @@ fn disturb(wire: &mut VecDeque<u8>, random: &mut Xoshiro256PlusPlus) {
 /// Requests, puts and gets that a seed makes over two links, and whether each comes once, in order, and is answered
 /// rightly.
 struct Work {
-    seed: u64,
     links: [u64; 2],
     wanted: u64,
     /// Of how many one is long.
@@ -257,9 +382,14 @@ struct Work {
 }
 
 impl Work {
-    fn new(seed: u64, links: [u64; 2], wanted: u64, long: f64) -> Self {
+    /// Over this link and another.
+    fn new(pair: &mut Pair, endpoint: &mut Endpoint, first: u64, protection: Protection) -> Self {
+        let links = [first, endpoint.link(5, &mut pair.client, &mut pair.caches[0], protection)];
+        endpoint.came = Some(Vec::new());
+        endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(pair.random.random()));
+        // Regions as they are at first.
         let memory = [(); 2].map(|()| vec![0x55; REGION]);
-        Work { seed, links, wanted, long, asked: Vec::new(), waiting: VecDeque::new(), memory, names: Vec::new() }
+        Work { links, wanted: 0, long: 0.0, asked: Vec::new(), waiting: VecDeque::new(), memory, names: Vec::new() }
     }
 
     fn is_done(&self, endpoint: &Endpoint) -> bool {
@@ -267,8 +397,8 @@ impl Work {
         self.asked.len() as u64 == self.wanted && answered && endpoint.requests >= self.wanted
     }
 
-    fn go_on(&mut self, client: &mut Session, cache: &mut KeyCache, random: &mut Xoshiro256PlusPlus) {
-        let seed = self.seed;
+    fn go_on(&mut self, pair: &mut Pair) {
+        let (seed, random) = (pair.seed, &mut pair.random);
         if (self.asked.len() as u64) < self.wanted && random.random_bool(0.3) {
             let number = self.asked.len() as u64;
             let longest = if random.random_bool(self.long) { 2_000_000 } else { 3000 };
@@ -294,37 +424,31 @@ impl Work {
                 }
                 _ => bytes.iter().map(|byte| byte ^ memory[0]).collect(),
             };
-            let (opened, out) = client.link(link).expect("it is open");
-            let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
             let answered = kind == Kind::Get || random.random_bool(0.7);
-            let number = if answered { answers.begin() } else { 0 };
             let flags = if answered { request::ANSWER } else { 0 };
             let id = if kind == Kind::Request { 0 } else { id };
-            let envelope = Envelope { kind, flags, tag, size, data: number, id };
-            opened.transmit(out, cache, envelope, &bytes).expect("the modules take it");
+            let number = pair.send(link, Envelope { kind, flags, tag, size, data: 0, id }, &bytes);
             if answered {
                 self.waiting.push_back((link, number, answer));
             }
             self.asked.push((link, bytes));
         }
-        if random.random_bool(0.02) {
-            let name = "name".repeat(random.random_range(1..900));
+        if pair.random.random_bool(0.02) {
+            let name = "name".repeat(pair.random.random_range(1..900));
             let answer = name.bytes().rev().collect();
-            self.names.push((client.ask(cache, &name), answer));
+            self.names.push((pair.client.ask(&mut pair.caches[0], &name), answer));
         }
         self.names.retain(|(question, right)| {
-            let answer = client.answer(*question);
+            let answer = pair.client.answer(*question);
             assert!(answer.as_ref().is_none_or(|answer| **answer == *right), "seed {seed}: a wrong answer");
             answer.is_none()
         });
         if let Some((link, number, bytes)) = self.waiting.front() {
-            let (opened, _) = client.link(*link).expect("it is open");
-            let Role::Start(answers) = &mut opened.role else { panic!("a startpoint's link") };
-            match answers.poll(*number, None) {
+            match pair.poll(*link, *number) {
                 Answer::None => {}
                 Answer::Some(came) => {
                     assert!(came == *bytes, "seed {seed}: {} bytes in place of {}", came.len(), bytes.len());
-                    answers.end(*number);
+                    pair.end(*link, *number);
                     self.waiting.pop_front();
                 }
                 Answer::Refused(why) => panic!("seed {seed}: {why}"),
@@ -333,65 +457,31 @@ impl Work {
         }
     }
 
-    fn has_come(&self, endpoint: Endpoint) {
+    fn has_come(&self, seed: u64, endpoint: Endpoint) {
         let came = endpoint.came.expect("it was wanted");
         for link in self.links {
             let of = |all: &[(u64, Vec<u8>)]| all.iter().filter(|one| one.0 == link).cloned().collect::<Vec<_>>();
             let (came, asked) = (of(&came), of(&self.asked));
-            assert!(came == asked, "seed {}: every request comes once and in the order of its link", self.seed);
+            assert!(came == asked, "seed {seed}: every request comes once and in the order of its link");
         }
         for (region, model) in endpoint.regions.iter().zip(&self.memory) {
             let same = region.with(|bytes| *bytes == model[..]).expect("no handler");
-            assert!(same, "seed {}: a region differs", self.seed);
+            assert!(same, "seed {seed}: a region differs");
         }
     }
 }
 
 /// How many bytes the two ends sent.
 fn run(seed: u64, protection: Protection, hostile: bool, modules: &[&str]) -> u64 {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let ([one, other], mut wires) = connect(&mut random, Transport::Tcp);
-    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let (mut endpoint, first) = Endpoint::stacked(modules, &mut client, &mut caches[0], protection);
-    let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
-    endpoint.came = Some(Vec::new());
-    endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(random.random()));
-    let wanted = random.random_range(1..30_u64);
-    let mut work = Work::new(seed, links, wanted, 0.2);
-    let (mut quiet, mut silences) = (0, 0);
+    let (mut pair, mut endpoint, first) = Pair::linked(seed, protection, modules);
+    let mut work = Work::new(&mut pair, &mut endpoint, first, protection);
+    (work.wanted, work.long) = (pair.random.random_range(1..30), 0.2);
     while !work.is_done(&endpoint) {
-        work.go_on(&mut client, &mut caches[0], &mut random);
-        let mut nobody = Endpoint::new();
-        let any = client.progress(&mut caches[0], &mut nobody) | server.progress(&mut caches[1], &mut endpoint);
-        quiet = if any { 0 } else { quiet + 1 };
-        silences = if any { 0 } else { silences };
-        if hostile && random.random_bool(0.02) {
-            disturb(&mut wires[random.random_range(0..2)].lock().expect("no panic"), &mut random);
-        }
-        if random.random_bool(0.01) {
-            client.lose("the seed says so");
-        }
-        if quiet == SILENCE {
-            assert!(hostile, "seed {seed}: it stands still");
-            (quiet, silences) = (0, silences + 1);
-            assert!(silences < 9, "seed {seed}: it stands still, over whatever connection");
-            client.lose("nothing comes any more");
-        }
-        if client.lost().is_some() || server.lost().is_some() {
-            client.lose("the other end lost it");
-            server.lose("the other end lost it");
-            let ([one, other], new) = connect(&mut random, Transport::Tcp);
-            wires = new;
-            let (here, there) = (client.received(), server.received());
-            let resumed = client.resume(&mut caches[0], one, (here, there), &[]);
-            assert!(resumed && server.resume(&mut caches[1], other, (there, here), &[]), "seed {seed}");
-        }
-        assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
+        work.go_on(&mut pair);
+        pair.turn_disturbed(&mut endpoint, hostile);
     }
-    work.has_come(endpoint);
-    client.out.end() + server.out.end()
+    work.has_come(seed, endpoint);
+    pair.client.out.end() + pair.server.out.end()
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -428,57 +518,44 @@ struct Consent {
 /// Two ends that change their carrier all the time, by hand and by rule, while carriers are lost, consents come late and
 /// whatever was offered comes to nothing. How often the server has gone over.
 fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let addresses = crate::route::tests::both_ways();
-    let begin_with = if random.random_bool(0.5) { Transport::Tcp } else { Transport::Shm };
-    let ([one, other], wires) = connect(&mut random, begin_with);
+    let begin_with =
+        |random: &mut Xoshiro256PlusPlus| if random.random_bool(0.5) { Transport::Tcp } else { Transport::Shm };
+    let mut pair = Pair::over(seed, begin_with, &addresses);
     // What each end is at.
-    let (mut here, mut there) = (wires.clone(), wires);
-    let mut client = Session::new(agreed(Side::Client), one, (&addresses, None), &[]);
-    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let (mut endpoint, first) = Endpoint::opened(&mut client, &mut caches[0], protection);
-    let links = [first, endpoint.link(5, &mut client, &mut caches[0], protection)];
-    endpoint.came = Some(Vec::new());
-    endpoint.busy = Some(Xoshiro256PlusPlus::seed_from_u64(random.random()));
-    let (wanted, long) = (random.random_range(20..60), if seed % 5 == 1 { 0.3 } else { 0.03 });
-    let mut work = Work::new(seed, links, wanted, long);
-    let (mut quiet, mut silences) = (0, 0);
+    let (mut here, mut there) = (pair.wires.clone(), pair.wires.clone());
+    let (mut endpoint, first) = Endpoint::stacked(&[], &mut pair.client, &mut pair.caches[0], protection);
+    let mut work = Work::new(&mut pair, &mut endpoint, first, protection);
+    (work.wanted, work.long) = (pair.random.random_range(20..60), if seed % 5 == 1 { 0.3 } else { 0.03 });
     let mut step: Option<Step> = None;
     let mut late: Vec<Consent> = Vec::new();
     let mut searching = false;
     let tcp =
         |session: &mut Session| session.carrier().is_some_and(|carrier| carrier.kind().transport() == Transport::Tcp);
     while !work.is_done(&endpoint) {
-        work.go_on(&mut client, &mut caches[0], &mut random);
-        let mut nobody = Endpoint::new();
-        let any = client.progress(&mut caches[0], &mut nobody) | server.progress(&mut caches[1], &mut endpoint);
-        quiet = if any { 0 } else { quiet + 1 };
-        silences = if any { 0 } else { silences };
+        work.go_on(&mut pair);
+        let any = pair.turn(&mut endpoint);
+        let silent = pair.is_silent(any, hostile);
+        let Pair { random, client, server, caches, .. } = &mut pair;
         if random.random_bool(0.2) {
             let wish = [None, Some(Transport::Tcp), Some(Transport::Shm)][random.random_range(0..3)];
             client.prefer(wish).expect("both lead somewhere");
         }
-        if hostile && tcp(&mut client) && random.random_bool(0.01) {
-            disturb(&mut here[random.random_range(0..2)].lock().expect("no panic"), &mut random);
+        if hostile && tcp(client) && random.random_bool(0.01) {
+            disturb(&mut here[random.random_range(0..2)].lock().expect("no panic"), random);
         }
-        if quiet == SILENCE {
-            assert!(hostile, "seed {seed}: it stands still");
-            (quiet, silences) = (0, silences + 1);
-            assert!(silences < 9, "seed {seed}: it stands still, over whatever connection");
-            if tcp(&mut client) {
-                client.lose("nothing comes any more");
-            }
+        if silent && tcp(client) {
+            client.lose("nothing comes any more");
         }
-        if tcp(&mut client) && random.random_bool(0.01) {
+        if tcp(client) && random.random_bool(0.01) {
             client.lose("the seed says so");
         }
         // A connection that one end has left or lost ends for the other, sooner or later.
         let apart = !Arc::ptr_eq(&here[0], &there[0]);
-        if (apart || client.lost().is_some()) && tcp(&mut server) && random.random_bool(0.2) {
+        if (apart || client.lost().is_some()) && tcp(server) && random.random_bool(0.2) {
             server.lose("the other end is not there any more");
         }
-        if (apart || server.lost().is_some()) && tcp(&mut client) && step.is_none() && random.random_bool(0.2) {
+        if (apart || server.lost().is_some()) && tcp(client) && step.is_none() && random.random_bool(0.2) {
             client.lose("the other end is not there any more");
         }
         searching |= client.wants_search();
@@ -487,7 +564,7 @@ fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
                 None => searching = false,
                 Some(search) if search.ready => {
                     let way = random.random_range(0..search.ways.len());
-                    let (carriers, wires) = connect(&mut random, search.ways[way].kind);
+                    let (carriers, wires) = connect(random, search.ways[way].kind);
                     client.hold();
                     step = Some(Step::Offered(carriers, wires));
                 }
@@ -521,7 +598,7 @@ fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
                 Some(Step::Consented(consent)) => {
                     if server.carriers() == consent.carriers {
                         there = consent.wires.clone();
-                        take(seed, &mut server, &mut caches[1], consent, &mut random);
+                        take(seed, server, &mut caches[1], consent, random);
                     } else {
                         client.lose("it came too late, and was refused");
                     }
@@ -533,14 +610,14 @@ fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
             let consent = late.swap_remove(random.random_range(0..late.len()));
             if server.carriers() == consent.carriers {
                 there = consent.wires.clone();
-                take(seed, &mut server, &mut caches[1], consent, &mut random);
+                take(seed, server, &mut caches[1], consent, random);
             }
         }
         assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
         assert!(hostile || client.barren + server.barren == 0, "seed {seed}: something unacceptable came");
     }
-    work.has_come(endpoint);
-    server.carriers()
+    work.has_come(seed, endpoint);
+    pair.server.carriers()
 }
 
 /// A consent has come to the server, with some of what is behind it.
@@ -566,79 +643,41 @@ fn nothing_is_lost_and_nothing_comes_twice_however_often_the_transport_changes()
 
 #[test]
 fn who_asks_and_does_not_listen_can_soon_ask_no_more() {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
-    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let (mut endpoint, number) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
+    let (mut pair, mut endpoint, link) = Pair::linked(1, Protection::Privacy, &[]);
     endpoint.times = 2;
-    let send = |client: &mut Session, cache: &mut KeyCache, len: usize| {
-        let (link, out) = client.link(number).expect("it is open");
-        let Role::Start(answers) = &mut link.role else { panic!("a startpoint's link") };
-        let data = answers.begin();
-        let envelope = Envelope { flags: request::ANSWER, size: len as u64, data, ..Envelope::new(Kind::Request) };
-        link.send(out, cache, envelope, &vec![1; len]);
-        data
-    };
+    let send = |pair: &mut Pair, len: usize| pair.send(link, request_of(len, request::ANSWER), &vec![1; len]);
     // A window full of requests, whose answers are two windows.
-    let asked: Vec<u64> = (0..11).map(|_| send(&mut client, &mut caches[0], 90_000)).collect();
+    let asked: Vec<u64> = (0..11).map(|_| send(&mut pair, 90_000)).collect();
     while endpoint.requests < 11 {
-        client.flush();
-        server.progress(&mut caches[1], &mut endpoint);
+        pair.client.flush();
+        pair.server.progress(&mut pair.caches[1], &mut endpoint);
     }
     // What the client gives back does not come to the server, and so nothing more comes to the client.
-    let mut nobody = Endpoint::new();
     for _ in 0..10_000 {
-        server.flush();
-        client.progress(&mut caches[0], &mut nobody);
+        pair.server.flush();
+        pair.client.progress(&mut pair.caches[0], &mut Endpoint::new());
     }
-    let more = send(&mut client, &mut caches[0], 600_000);
-    assert!(!client.link(number).expect("it is open").0.is_drained(), "it could ask on");
-    for number_of in asked.into_iter().chain([more]) {
-        let answer = std::iter::repeat_with(|| {
-            client.progress(&mut caches[0], &mut nobody);
-            server.progress(&mut caches[1], &mut endpoint);
-            let Role::Start(answers) = &mut client.link(number).expect("it is open").0.role else { unreachable!() };
-            answers.poll(number_of, None)
-        });
-        let answer = answer.take(100_000).find(|answer| !matches!(answer, Answer::None));
-        assert!(matches!(answer, Some(Answer::Some(bytes)) if bytes.len() % 180_000 == 0 || bytes.len() == 1_200_000));
+    let more = send(&mut pair, 600_000);
+    assert!(!pair.client.link(link).expect("it is open").0.is_drained(), "it could ask on");
+    for number in asked.into_iter().chain([more]) {
+        let answer = pair.answer(link, number, &mut endpoint);
+        assert!(matches!(answer, Answer::Some(bytes) if bytes.len() % 180_000 == 0 || bytes.len() == 1_200_000));
     }
 }
 
 #[test]
 fn who_gets_and_does_not_listen_has_one_answer_waiting() {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
-    let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
-    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let (mut endpoint, number) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
-    let mut asked = Vec::new();
-    for _ in 0..8 {
-        let (link, out) = client.link(number).expect("it is open");
-        let Role::Start(answers) = &mut link.role else { panic!("a startpoint's link") };
-        let (data, size) = (answers.begin(), REGION as u64);
-        let get = Envelope { flags: request::ANSWER, size, data, ..Envelope::new(Kind::Get) };
-        link.send(out, &mut caches[0], get, &[]);
-        asked.push(data);
-    }
+    let (mut pair, mut endpoint, link) = Pair::linked(2, Protection::Privacy, &[]);
+    let get = Envelope { flags: request::ANSWER, size: REGION as u64, ..Envelope::new(Kind::Get) };
+    let asked = [(); 8].map(|()| pair.send(link, get, &[]));
     for _ in 0..10_000 {
-        client.flush();
-        server.progress(&mut caches[1], &mut endpoint);
+        pair.client.flush();
+        pair.server.progress(&mut pair.caches[1], &mut endpoint);
     }
     assert_eq!(endpoint.requests, 1, "the others wait until the answer to the first is taken");
-    let mut nobody = Endpoint::new();
-    for number_of in asked {
-        let answer = std::iter::repeat_with(|| {
-            client.progress(&mut caches[0], &mut nobody);
-            server.progress(&mut caches[1], &mut endpoint);
-            let Role::Start(answers) = &mut client.link(number).expect("it is open").0.role else { unreachable!() };
-            answers.poll(number_of, None)
-        });
-        let answer = answer.take(100_000).find(|answer| !matches!(answer, Answer::None));
-        assert!(matches!(answer, Some(Answer::Some(bytes)) if bytes == [0x55; REGION]));
+    for number in asked {
+        let answer = pair.answer(link, number, &mut endpoint);
+        assert!(matches!(answer, Answer::Some(bytes) if bytes == [0x55; REGION]));
     }
 }
 
@@ -657,61 +696,44 @@ fn records(wire: &Wire) -> Vec<Vec<u8>> {
 #[test]
 fn a_request_hidden_behind_a_link_that_is_gone_is_missed() {
     for (denied, hidden) in [(false, true), (true, true), (true, false), (false, false)] {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let ([one, other], [to_server, _]) = connect(&mut random, Transport::Tcp);
-        let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-        let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-        let mut caches = [KeyCache::new(4), KeyCache::new(4)];
-        let (mut endpoint, alive) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
-        let gone = endpoint.link(5, &mut client, &mut caches[0], Protection::Privacy);
+        let (mut pair, mut endpoint, alive) = Pair::linked(1, Protection::Privacy, &[]);
+        let gone = endpoint.link(5, &mut pair.client, &mut pair.caches[0], Protection::Privacy);
         if denied {
             let name = StartpointName { endpoint: 1, root: [5; 16], copy: None };
             assert!(endpoint.book.revoke(&name));
         } else {
-            client.release(&mut caches[0], gone);
+            pair.client.release(&mut pair.caches[0], gone);
         }
-        let mut nobody = Endpoint::new();
-        let mut go = |client: &mut Session, server: &mut Session, caches: &mut [KeyCache; 2]| {
+        let mut go = |pair: &mut Pair| {
             for _ in 0..1000 {
-                client.progress(&mut caches[0], &mut nobody);
-                server.progress(&mut caches[1], &mut endpoint);
+                pair.turn(&mut endpoint);
             }
             endpoint.requests
         };
-        assert_eq!(go(&mut client, &mut server, &mut caches), 0);
+        assert_eq!(go(&mut pair), 0);
         // A request that nobody answers is taken off the wire, and what stands in its place says that it is of a link
         // whose records nobody looks at any more.
-        let (link, out) = client.link(alive).expect("it is open");
-        link.send(out, &mut caches[0], Envelope { size: 9, ..Envelope::new(Kind::Request) }, &[1; 9]);
-        while client.flush() {}
-        let mut sent = records(&to_server);
+        pair.send(alive, request_of(9, 0), &[1; 9]);
+        while pair.client.flush() {}
+        let mut sent = records(&pair.wires[0]);
         assert_eq!(sent.len(), 1);
         let connection = u32::from_le_bytes(sent[0][28..32].try_into().expect("4 bytes"));
         assert_eq!(u64::from(connection), alive);
         sent[0][28..32].copy_from_slice(&(gone as u32).to_le_bytes());
-        to_server.lock().expect("no panic").extend(if hidden { &sent[0] } else { &[][..] });
-        assert_eq!(go(&mut client, &mut server, &mut caches), 0);
-        assert_eq!(server.over(), None, "nobody can know yet");
-        client.release(&mut caches[0], alive);
-        go(&mut client, &mut server, &mut caches);
+        pair.wires[0].lock().expect("no panic").extend(if hidden { &sent[0] } else { &[][..] });
+        assert_eq!(go(&mut pair), 0);
+        assert_eq!(pair.server.over(), None, "nobody can know yet");
+        pair.client.release(&mut pair.caches[0], alive);
+        go(&mut pair);
+        let server = &pair.server;
         let noticed = if hidden { server.over() } else { server.lost().map(|(why, _)| why.as_str()) };
         assert!(noticed.is_some_and(|why| why.contains("took some out") || why.contains("out of turn")), "{noticed:?}");
     }
 }
 
 #[test]
-fn who_asks_and_asks_over_the_control_link_and_does_not_listen_is_soon_done_with() {
-    for word in [word::ASKED, word::NAME] {
-        ask_and_do_not_listen(word);
-    }
-}
-
-fn ask_and_do_not_listen(word: u64) {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
-    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
+fn who_asks_how_far_we_have_come_and_does_not_listen_is_soon_done_with() {
+    let Pair { mut client, mut server, mut caches, .. } = Pair::new(1);
     let mut nobody = Endpoint::new();
     let mut most = 0;
     while server.over().is_none() {

@@ -23,22 +23,18 @@ fn message(random: &mut Xoshiro256PlusPlus) -> Vec<u8> {
 
 /// Packs and sends, and gives up some, while connections are lost and altered. How many were given up.
 fn run_packs(seed: u64, protection: Protection, hostile: bool) -> u64 {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let ([one, other], mut wires) = connect(&mut random, Transport::Tcp);
-    let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-    let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-    let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-    let (mut endpoint, number) = Endpoint::opened(&mut client, &mut caches[0], protection);
+    let (mut pair, mut endpoint, number) = Pair::linked(seed, protection, &[]);
     endpoint.came = Some(Vec::new());
-    let wanted = random.random_range(2..20_usize);
+    let wanted = pair.random.random_range(2..20_usize);
     let (mut sent, mut behind): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
     let mut packing: Option<Packing> = None;
-    let (mut given_up, mut quiet, mut silences) = (0, 0, 0);
+    let mut given_up = 0;
     while sent.len() < wanted || packing.is_some() || endpoint.requests < sent.len() as u64 {
+        let Pair { random, client, caches, .. } = &mut pair;
         let (link, out) = client.link(number).expect("it is open");
         match &mut packing {
             None if sent.len() < wanted && random.random_bool(0.3) && link.begin_pack(current().id()) => {
-                let bytes = message(&mut random);
+                let bytes = message(random);
                 let given_up = random.random_bool(0.3).then(|| random.random_range(0..=bytes.len()));
                 packing = Some(Packing { bytes, gone: None, given_up });
             }
@@ -68,38 +64,14 @@ fn run_packs(seed: u64, protection: Protection, hostile: bool) -> u64 {
                 }
             }
             _ if random.random_bool(0.02) => {
-                let bytes = message(&mut random);
+                let bytes = message(random);
                 let envelope = Envelope { size: bytes.len() as u64, ..Envelope::new(Kind::Request) };
                 link.send(out, &mut caches[0], envelope, &bytes);
                 if packing.is_some() { behind.push(bytes) } else { sent.push(bytes) }
             }
             _ => {}
         }
-        let mut nobody = Endpoint::new();
-        let any = client.progress(&mut caches[0], &mut nobody) | server.progress(&mut caches[1], &mut endpoint);
-        quiet = if any { 0 } else { quiet + 1 };
-        silences = if any { 0 } else { silences };
-        if hostile && random.random_bool(0.02) {
-            disturb(&mut wires[random.random_range(0..2)].lock().expect("no panic"), &mut random);
-        }
-        if random.random_bool(0.01) {
-            client.lose("the seed says so");
-        }
-        if quiet == SILENCE {
-            (quiet, silences) = (0, silences + 1);
-            assert!(silences < 9, "seed {seed}: it stands still");
-            client.lose("nothing comes any more");
-        }
-        if client.lost().is_some() || server.lost().is_some() {
-            client.lose("the other end lost it");
-            server.lose("the other end lost it");
-            let ([one, other], new) = connect(&mut random, Transport::Tcp);
-            wires = new;
-            let (here, there) = (client.received(), server.received());
-            let resumed = client.resume(&mut caches[0], one, (here, there), &[]);
-            assert!(resumed && server.resume(&mut caches[1], other, (there, here), &[]), "seed {seed}");
-        }
-        assert_eq!((client.over(), server.over()), (None, None), "seed {seed}");
+        pair.turn_disturbed(&mut endpoint, hostile);
     }
     let came: Vec<Vec<u8>> = endpoint.came.expect("it was wanted").into_iter().map(|(_, bytes)| bytes).collect();
     assert!(came == sent, "seed {seed}: what was packed and what was sent come once and in order, and nothing else");
@@ -118,7 +90,7 @@ fn packed_messages_come_once_and_those_given_up_never() {
 fn an_end_that_is_none_is_not_taken() {
     let open = |size: u64| Envelope { flags: request::OPEN, size, ..Envelope::new(Kind::Request) };
     let ended = |flags| Envelope { flags, ..Envelope::new(Kind::End) };
-    let request = |size: u64| Envelope { size, ..Envelope::new(Kind::Request) };
+    let request = |size| request_of(size, 0);
     // What an endpoint gets, and whether it is taken.
     let cases: [(&[(Envelope, usize)], bool); 7] = [
         (&[(open(9), 9), (ended(0), 0)], true),
@@ -130,21 +102,14 @@ fn an_end_that_is_none_is_not_taken() {
         (&[(open(9), 9), (request(3), 3)], false),
     ];
     for (at, (messages, taken)) in cases.into_iter().enumerate() {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
-        let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-        let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-        let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-        let (mut endpoint, number) = Endpoint::opened(&mut client, &mut caches[0], Protection::Privacy);
-        let (link, out) = client.link(number).expect("it is open");
+        let (mut pair, mut endpoint, link) = Pair::linked(1, Protection::Privacy, &[]);
         for (envelope, len) in messages {
-            link.send(out, &mut caches[0], *envelope, &vec![7; *len]);
+            pair.send(link, *envelope, &vec![7; *len]);
         }
-        let mut nobody = Endpoint::new();
         for _ in 0..200 {
-            client.progress(&mut caches[0], &mut nobody);
-            server.progress(&mut caches[1], &mut endpoint);
+            pair.turn(&mut endpoint);
         }
+        let server = &pair.server;
         assert_eq!((server.lost().is_none(), endpoint.requests == 1), (taken, taken), "case {at}: {:?}", server.lost());
     }
 }

@@ -21,22 +21,13 @@ fn modules_see_each_message_once_whatever_the_network_does() {
 #[test]
 fn what_grows_when_it_is_restored_takes_no_more_memory_than_what_does_not() {
     for (modules, len) in [(&[][..], 2 << 20), (&["zstd"], 2 << 20), (&["zstd"], 200_000)] {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-        let ([one, other], _wires) = connect(&mut random, Transport::Tcp);
-        let mut client = Session::new(agreed(Side::Client), one, (&[], None), &[]);
-        let mut server = Session::new(agreed(Side::Server), other, (&[], None), &[]);
-        let mut caches = [KeyCache::new(2), KeyCache::new(2)];
-        let (mut endpoint, number) = Endpoint::stacked(modules, &mut client, &mut caches[0], Protection::Privacy);
+        let (mut pair, mut endpoint, link) = Pair::linked(1, Protection::Privacy, modules);
         endpoint.holds = true;
         for _ in 0..50 {
-            let (link, out) = client.link(number).expect("it is open");
-            let envelope = Envelope { size: len as u64, ..Envelope::new(Kind::Request) };
-            link.transmit(out, &mut caches[0], envelope, &vec![0; len]).expect("the modules take it");
+            pair.send(link, request_of(len, 0), &vec![0; len]);
         }
-        let mut nobody = Endpoint::new();
         for _ in 0..5000 {
-            client.progress(&mut caches[0], &mut nobody);
-            server.progress(&mut caches[1], &mut endpoint);
+            pair.turn(&mut endpoint);
         }
         let unhandled = endpoint.requests as usize;
         assert!(unhandled > 0 && unhandled <= (WINDOW / len).max(2), "{unhandled} of {len} bytes, {modules:?}");
