@@ -97,7 +97,8 @@ pub extern "C" fn gambeson_link_attributes_protection(
     set(attributes, |attributes| Ok(attributes.protection(protection_of(protection)?)))
 }
 
-/// The longest message that it takes, in bytes, as the handler gets it.
+/// The longest message that it takes, in bytes, as the handler gets it. What is longer is refused, and its link goes
+/// on.
 #[unsafe(no_mangle)]
 pub extern "C" fn gambeson_link_attributes_message_max(
     attributes: Option<&mut gambeson_link_attributes>,

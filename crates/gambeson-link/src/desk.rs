@@ -100,6 +100,11 @@ impl crate::session::Desk for Desk<'_> {
         self.names.give(peer, name)
     }
 
+    fn too_long(&mut self, peer: &Peer, why: &str) {
+        self.book.count(Refusal::TooLong);
+        self.refused_so(Refusal::TooLong, why.to_owned(), peer);
+    }
+
     fn tampered(&mut self, what: &str) {
         *self.tampered += 1;
         refusals::say(*self.tampered, || what.to_owned());
@@ -113,6 +118,9 @@ impl crate::session::Desk for Desk<'_> {
         let Incident { binding, envelope, bytes, credit, peer, link, out, cache } = incident;
         let handler = u32::try_from(envelope.tag).unwrap_or(u32::MAX);
         let number = link.number();
+        if envelope.flags & request::STREAM != 0 {
+            link.answers().begin(envelope.data);
+        }
         let mut responder = Responder { link, out, cache, request: envelope.data, flags: envelope.flags, done: false };
         if let Err(refusal) = binding.grant.permit(handler, now()) {
             responder.refuse(&self.refused(refusal, peer));
@@ -120,9 +128,6 @@ impl crate::session::Desk for Desk<'_> {
             match binding.table.find(handler) {
                 None => responder.refuse(&format!("the endpoint has no handler {handler}")),
                 Some(Handler::Inline(handle)) => {
-                    if envelope.flags & request::STREAM != 0 {
-                        responder.link.answers().begin(envelope.data);
-                    }
                     let mut call = Call { handler, payload: bytes.get(), peer, responder };
                     let outcome = without_domain(|| catch_unwind(AssertUnwindSafe(|| handle(&mut call))));
                     responder = call.responder;
@@ -139,7 +144,7 @@ impl crate::session::Desk for Desk<'_> {
                         flags: envelope.flags,
                         done: false,
                     };
-                    if envelope.flags & (request::ANSWER | request::STREAM) != 0 {
+                    if envelope.flags & request::ANSWER != 0 {
                         responder.link.answers().begin(envelope.data);
                     }
                     let request = Request { handler, payload, peer: peer.clone(), reply };

@@ -57,12 +57,20 @@ impl Attributes {
         self
     }
 
-    /// The longest message that it takes, in bytes, as the handler gets it.
+    /// The longest message that it takes, in bytes, as the handler gets it. What is longer is refused, and its link goes on.
     #[must_use]
     pub fn message_max(mut self, bytes: usize) -> Self {
         self.message_max = bytes;
         self
     }
+}
+
+/// Why a message is refused that has so many bytes.
+pub(crate) fn too_long(size: u64, message_max: u64) -> String {
+    format!(
+        "the message has {size} bytes, and the endpoint takes {message_max} at most; send it in parts, or let the endpoint's \
+         owner take longer ones (message_max)"
+    )
 }
 
 type Inline = Box<dyn Fn(&mut Call<'_>) + Send + Sync>;

@@ -67,7 +67,10 @@ struct Queued {
 
 struct Assembling {
     envelope: Envelope,
-    bytes: Vec<u8>,
+    /// What has come; `None`: more than is taken will, and nothing of it is kept.
+    bytes: Option<Vec<u8>>,
+    /// How many of its bytes have come, and will come in all.
+    came: usize,
     size: usize,
     /// Credit held back until the message is handled.
     held: usize,
@@ -79,6 +82,8 @@ pub(crate) enum Received<'r> {
     Whole(Envelope, Bytes<'r>, usize),
     /// Part of a message.
     Part,
+    /// A message that is longer than what is taken, all of which has come and was thrown away.
+    TooLong(Envelope, usize),
 }
 
 /// A message's payload: in the record, or put together from several.
@@ -142,9 +147,10 @@ impl Link {
     }
 
     /// Bytes that wait here for the peer, or for the rest of a message.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn burden(&self) -> usize {
-        let assembling = self.assembling.as_ref().map_or(0, |assembling| assembling.bytes.capacity());
+        let bytes = self.assembling.as_ref().and_then(|assembling| assembling.bytes.as_ref());
+        let assembling = bytes.map_or(0, Vec::capacity);
         assembling + self.queue.iter().map(|queued| queued.bytes.len()).sum::<usize>()
     }
 
@@ -189,7 +195,7 @@ impl Link {
         Ok(())
     }
 
-    /// Undoes what the other end's transform modules did.
+    /// Undoes what the other end's transform modules did to a message that [`Link::open`] found not too long.
     pub(crate) fn restore<'r>(
         &mut self,
         envelope: &Envelope,
@@ -197,11 +203,26 @@ impl Link {
         message_max: usize,
     ) -> Result<Bytes<'r>, String> {
         let Some(stack) = self.stack().filter(|_| is_transformed(envelope)) else { return Ok(bytes) };
-        stack.restore(bytes.into_vec(), envelope.id, message_max).map(Bytes::Own)
+        stack.restore(bytes.into_vec(), envelope.id as usize, message_max).map(Bytes::Own)
     }
 
-    /// A message came that the transform modules did not restore: whoever waits hears why.
-    pub(crate) fn unrestored(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, why: &str) {
+    /// Why a message is not taken that is longer than what is.
+    pub(crate) fn too_long(&mut self, envelope: &Envelope, message_max: usize) -> String {
+        let transformed = is_transformed(envelope);
+        let size = said(self.stack().is_some() && transformed, envelope);
+        let why = match self.role {
+            Role::Start(_) => format!("the answer has {size} bytes, and more than {message_max} are not taken"),
+            Role::Control | Role::End(_) => crate::endpoint::too_long(size, message_max as u64),
+        };
+        // A module that remembers goes without it, and would not restore what comes behind it.
+        match self.stack().filter(|_| transformed) {
+            Some(stack) => stack.missed(why),
+            None => why,
+        }
+    }
+
+    /// A message came that is too long, or that the transform modules did not restore: whoever waits hears why.
+    pub(crate) fn refuse(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, why: &str) {
         match &mut self.role {
             Role::Start(waiting) => {
                 let refused = Envelope { flags: answer::LAST | answer::REFUSED, ..envelope };
@@ -212,6 +233,9 @@ impl Link {
                 }
             }
             Role::End(_) => {
+                if envelope.flags & request::STREAM != 0 {
+                    self.answers().begin(envelope.data);
+                }
                 let mut responder = crate::request::Responder {
                     link: self,
                     out,
@@ -395,9 +419,9 @@ impl Link {
     }
 
     /// The endpoint answered the activation. Whether it proves that it has the link's keys.
-    pub(crate) fn granted(&mut self, answer: &[u8]) -> bool {
+    pub(crate) fn granted(&mut self, said: &[u8]) -> bool {
         match &mut self.role {
-            Role::Start(waiting) => waiting.granted(answer),
+            Role::Start(waiting) => waiting.granted(said),
             Role::Control | Role::End(_) => false,
         }
     }
@@ -442,32 +466,40 @@ impl Link {
         }
         let envelope = envelope.ok_or(Unacceptable("a record of a kind that this version does not know"))?;
         let len = payload.len();
+        let size = usize::try_from(envelope.size).unwrap_or(usize::MAX);
         let begins = matches!(envelope.kind, Kind::Request | Kind::Put | Kind::Answer | Kind::Control);
         let counts = (begins || matches!(envelope.kind, Kind::More | Kind::Get)) && !matches!(self.role, Role::Control);
         let cost = if counts { len + COST + growth(stacked, &envelope) } else { 0 };
         if self.used + cost > WINDOW {
             return Err(Unacceptable("more than it has credit for"));
         }
+        // Who sends such a message may not know what is taken here. Nothing of it is kept.
+        let longest = if stacked { transform::longest(message_max) } else { message_max };
+        let too_long = begins && (size > longest || said(stacked, &envelope) > message_max as u64);
+        if too_long && matches!(self.role, Role::Control) {
+            return Err(Unacceptable("a longer message than the ends of sessions have for each other"));
+        }
         let altered = Unacceptable("a record whose payload was altered");
         // Until the payload has proved right nothing moves: the same record may come again over another carrier.
         let (received, held) = if envelope.kind == Kind::More {
             let assembling =
                 self.assembling.as_mut().ok_or(Unacceptable("the rest of a message that was not begun"))?;
-            if len == 0 || assembling.bytes.len() + len > assembling.size {
+            if len == 0 || len > assembling.size - assembling.came {
                 return Err(Unacceptable("more of a message than it has"));
             }
             assembling.append(payload).ok_or(altered)?;
             // Of a long message the last half window is held back until it is handled.
-            let held = (assembling.held + cost).min(WINDOW / 2);
+            let most = if assembling.bytes.is_some() { WINDOW / 2 } else { 0 };
+            let held = (assembling.held + cost).min(most);
             let freed = assembling.held + cost - held;
             assembling.held = held;
             self.owed += freed;
-            let whole = assembling.bytes.len() == assembling.size && !assembling.is_open();
-            (self.assembling.take_if(|_| whole).map(|done| (done.envelope, Bytes::Own(done.bytes))), held)
+            let whole = assembling.came == assembling.size && !assembling.is_open();
+            (self.assembling.take_if(|_| whole).map(|done| (done.envelope, done.bytes.map(Bytes::Own))), held)
         } else if envelope.kind == Kind::End {
             let abandoned = envelope.flags & end::ABANDONED != 0;
             let ends = |message: &mut Box<Assembling>| {
-                len == 0 && message.is_open() && (abandoned || message.bytes.len() == message.size)
+                len == 0 && message.is_open() && (abandoned || message.came == message.size)
             };
             let ended = self.assembling.take_if(ends);
             let ended = ended.ok_or(Unacceptable("the end of a message before all of it has come"))?;
@@ -477,31 +509,32 @@ impl Link {
                 (None, 0)
             } else {
                 let Envelope { flags, data, .. } = envelope;
-                (Some((Envelope { flags, data, ..first }, Bytes::Own(bytes))), held)
+                (Some((Envelope { flags, data, ..first }, bytes.map(Bytes::Own))), held)
             }
-        } else if begins && (envelope.size > len as u64 || is_open(&envelope)) {
-            let size = usize::try_from(envelope.size).unwrap_or(usize::MAX);
-            let longest = if stacked { transform::longest(message_max) } else { message_max };
-            if self.assembling.is_some() || len == 0 || size < len || size > longest {
-                return Err(Unacceptable("a message longer than what is agreed on, or within another"));
+        } else if begins && (size > len || is_open(&envelope)) {
+            if self.assembling.is_some() || len == 0 || size < len {
+                return Err(Unacceptable("a message within another, or shorter than its first record"));
             }
             // Memory grows with what has come, not with what a header promises.
-            let mut assembling = Assembling { envelope, bytes: Vec::new(), size, held: cost };
+            let (bytes, held) = if too_long { (None, 0) } else { (Some(Vec::new()), cost) };
+            let mut assembling = Assembling { envelope, bytes, came: 0, size, held };
             assembling.append(payload).ok_or(altered)?;
             self.assembling = Some(Box::new(assembling));
+            self.owed += cost - held;
             (None, 0)
         } else {
-            if (begins && (envelope.size != len as u64 || self.assembling.is_some())) || (!begins && len > 0) {
+            if (begins && (size != len || self.assembling.is_some())) || (!begins && len > 0) {
                 return Err(Unacceptable("a message that contradicts its own length"));
             }
             payload.deliver(&mut InPlace).ok_or(altered)?;
             let at = record.len() - len;
-            (Some((envelope, Bytes::Here(&record[at..]))), cost)
+            (Some((envelope, (!too_long).then(|| Bytes::Here(&record[at..])))), cost)
         };
         self.used += cost;
         self.receive.accept(header.stamp, 1);
         Ok(match received {
-            Some((envelope, bytes)) => Received::Whole(envelope, bytes, held),
+            Some((envelope, Some(bytes))) => Received::Whole(envelope, bytes, held),
+            Some((envelope, None)) => Received::TooLong(envelope, held),
             None => Received::Part,
         })
     }
@@ -528,6 +561,11 @@ fn is_transformed(envelope: &Envelope) -> bool {
     }
 }
 
+/// How long a message is as the program at the other end sent it, by its first record.
+fn said(stacked: bool, envelope: &Envelope) -> u64 {
+    if stacked && is_transformed(envelope) { envelope.id } else { envelope.size }
+}
+
 /// What a message costs beside its bytes on the wire: what it grows by when it is restored. Of one longer than half the
 /// window no more counts, as of others.
 fn growth(stacked: bool, envelope: &Envelope) -> usize {
@@ -549,16 +587,23 @@ impl Assembling {
     }
 
     fn append(&mut self, payload: Payload<'_>) -> Option<()> {
-        let at = self.bytes.len();
-        if self.bytes.capacity() < at + payload.len() {
-            let room = (2 * at).clamp(payload.len(), self.size - at);
-            self.bytes.reserve_exact(room);
-        }
-        self.bytes.resize(at + payload.len(), 0);
-        let delivered = payload.deliver(&mut Into(&mut self.bytes[at..]));
-        if delivered.is_none() {
-            self.bytes.truncate(at);
-        }
+        let (at, len) = (self.came, payload.len());
+        let delivered = match &mut self.bytes {
+            None => payload.deliver(&mut InPlace),
+            Some(bytes) => {
+                if bytes.capacity() < at + len {
+                    let room = (2 * at).clamp(len, self.size - at);
+                    bytes.reserve_exact(room);
+                }
+                bytes.resize(at + len, 0);
+                let delivered = payload.deliver(&mut Into(&mut bytes[at..]));
+                if delivered.is_none() {
+                    bytes.truncate(at);
+                }
+                delivered
+            }
+        };
+        self.came += if delivered.is_some() { len } else { 0 };
         delivered
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use gambeson_proto::record::{Envelope, Kind, request};
 
 use crate::error::Error;
-use crate::startpoint::{Answers, Pending, Startpoint};
+use crate::startpoint::{Answers, Pending, Startpoint, waiting};
 use crate::state::State;
 
 /// Puts at least so long are sealed from where they are; shorter ones are put together first.
@@ -45,9 +45,12 @@ impl Startpoint {
     /// together first.
     ///
     /// # Errors
-    /// When the link is over, or in a handler that is not threaded.
+    /// When the link is over, or in a handler that is not threaded; and when the endpoint is known not to take so much.
     pub fn pack(&self, handler: u32, size: usize) -> Result<Pack<'_>, Error> {
-        let transformed = self.link(&mut *self.shared.lock()?, |link, _, _| link.stack.is_some())?;
+        let transformed = self.link(&mut *self.shared.lock()?, |link, _, _| {
+            waiting(link).check(size)?;
+            Ok::<_, Error>(link.stack.is_some())
+        })??;
         let whole = transformed || size <= STAGE;
         Ok(Pack {
             startpoint: self,

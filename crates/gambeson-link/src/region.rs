@@ -18,7 +18,7 @@ use crate::endpoint::Table;
 use crate::error::Error;
 use crate::link::Bytes;
 use crate::request::Responder;
-use crate::session::{ANSWER_MAX, Incident};
+use crate::session::Incident;
 use crate::shared::Shared;
 use crate::startpoint::{Pending, Startpoint};
 
@@ -332,8 +332,6 @@ pub(crate) fn reach<'i>(
             if puts {
                 reached.copy_from_slice(bytes.get());
                 responder.send(&[], answer::LAST);
-            } else if reached.len() > ANSWER_MAX {
-                responder.refuse(&format!("more than {ANSWER_MAX} bytes are too many for one get"));
             } else {
                 responder.send(reached, answer::LAST);
             }

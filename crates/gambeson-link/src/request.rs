@@ -8,9 +8,11 @@ use gambeson_proto::record::{Envelope, Kind, answer, request};
 use subtle::ConstantTimeEq;
 
 use crate::answers::{STREAM_WINDOW, cost};
+use crate::endpoint::too_long;
 use crate::error::Error;
 use crate::identity::Peer;
 use crate::link::Link;
+use crate::session::ANSWER_MAX;
 use crate::stream::Outgoing;
 
 /// The requests of a startpoint that wait for answers. A number names its place and how often that was used, so that an
@@ -23,6 +25,8 @@ pub(crate) struct Waiting {
     /// Whether records may go before: sealed ones prove by themselves who can read them.
     ahead: bool,
     class: Box<str>,
+    /// The longest message that the endpoint takes, once that is known.
+    message_max: u64,
     /// Answers that are here and not taken.
     ready: usize,
     /// Why nothing will come any more, and whether that is the endpoint's will.
@@ -63,7 +67,16 @@ impl Waiting {
     /// For a link whose endpoint must answer so.
     pub(crate) fn new(expected: [u8; 16], ahead: bool, class: &str) -> Self {
         let class = class.into();
-        Waiting { places: Vec::new(), free: Vec::new(), expected: Some(expected), ahead, class, ready: 0, over: None }
+        Waiting {
+            places: Vec::new(),
+            free: Vec::new(),
+            expected: Some(expected),
+            ahead,
+            class,
+            message_max: u64::MAX,
+            ready: 0,
+            over: None,
+        }
     }
 
     /// The link's class.
@@ -76,9 +89,24 @@ impl Waiting {
         (self.ahead || self.expected.is_none()) && self.over.is_none()
     }
 
-    /// The endpoint answered. Whether it has the link's keys.
-    pub(crate) fn granted(&mut self, answer: &[u8]) -> bool {
-        self.expected.take().is_some_and(|expected| bool::from(expected.ct_eq(answer)))
+    /// The endpoint answered: with what proves it, and the longest message that it takes. Whether it has the link's keys.
+    pub(crate) fn granted(&mut self, said: &[u8]) -> bool {
+        let Some((answer, rest)) = said.split_first_chunk::<16>() else { return false };
+        let Ok(message_max) = rest.try_into() else { return false };
+        let proved = self.expected.take().is_some_and(|expected| bool::from(expected.ct_eq(answer)));
+        if proved {
+            self.message_max = u64::from_be_bytes(message_max);
+        }
+        proved
+    }
+
+    /// # Errors
+    /// When the endpoint is known not to take so many bytes. As long as it is not, it says no by itself.
+    pub(crate) fn check(&self, len: usize) -> Result<(), Error> {
+        match len as u64 {
+            len if len > self.message_max => Err(Error::Message(too_long(len, self.message_max))),
+            _ => Ok(()),
+        }
     }
 
     /// Why nothing that is sent comes anywhere.
@@ -291,13 +319,19 @@ impl Responder<'_> {
     }
 }
 
-/// Sends an answer to a request, or says that a transform module does not take it.
+/// Sends an answer to a request, or says that it is too long or a transform module does not take it.
 pub(crate) fn answer(link: &mut Link, out: &mut Outgoing, cache: &mut KeyCache, request: u64, flags: u8, bytes: &[u8]) {
     let envelope = |flags, bytes: &[u8]| {
         let size = bytes.len() as u64;
         Envelope { flags, size, data: request, ..Envelope::new(Kind::Answer) }
     };
-    if let Err(why) = link.transmit(out, cache, envelope(flags, bytes), bytes) {
+    let sent = match bytes.len() {
+        len if len > ANSWER_MAX => Err(format!(
+            "the answer has {len} bytes, and {ANSWER_MAX} are the most; ask for it in parts, or for a stream"
+        )),
+        _ => link.transmit(out, cache, envelope(flags, bytes), bytes),
+    };
+    if let Err(why) = sent {
         link.send(out, cache, envelope(answer::LAST | answer::REFUSED, why.as_bytes()), why.as_bytes());
         // What comes behind it in a stream is of no use.
         if flags & answer::LAST == 0 {

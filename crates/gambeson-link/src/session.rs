@@ -48,7 +48,7 @@ mod word {
     pub(super) const ACTIVATE: u64 = 1;
     /// Link `data` is refused; the payload says why.
     pub(super) const DENIED: u64 = 2;
-    /// Link `data` is there; the payload proves that the endpoint has its keys.
+    /// Link `data` is there; the payload proves that the endpoint has its keys, and says how long a message it takes.
     pub(super) const GRANTED: u64 = 6;
     /// All before byte `data` of the peer's stream has come.
     pub(super) const ARRIVED: u64 = 3;
@@ -77,6 +77,8 @@ pub(crate) trait Desk {
     fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String>;
     /// A startpoint for a peer who asks for a name; empty: none that he may have.
     fn named(&mut self, peer: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>>;
+    /// Hears of a message that is longer than its endpoint takes.
+    fn too_long(&mut self, peer: &Peer, why: &str);
     /// Hears of what somebody on the way must have altered.
     fn tampered(&mut self, what: &str);
     /// Has a request handled; what handling it costs comes back when that is over. Its bytes come back at once when it
@@ -368,7 +370,7 @@ impl Session {
     }
 
     /// Bytes that the peer makes us keep.
-    #[cfg(feature = "fuzzing")]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn burden(&self) -> usize {
         let links = self.ours.iter().chain(&self.theirs).flatten();
         self.out.retained() + links.map(|link| link.burden()).sum::<usize>()
@@ -585,12 +587,13 @@ impl Session {
                         }
                         let (what, said) = match desk.admit(links, peer, bytes.get()) {
                             Ok(Opened { number, keys, protection, binding, stack }) if number == data => {
-                                let answer = keys.answer;
+                                let message_max = binding.table.attributes.message_max as u64;
+                                let said = [&keys.answer[..], &message_max.to_be_bytes()].concat();
                                 let roots = directed(keys, End::Endpoint);
                                 let mut link = Link::new(data, roots, *suite, protection, Role::End(binding));
                                 link.stack = stack;
                                 theirs.push(Some(Box::new(link)));
-                                (word::GRANTED, answer.to_vec())
+                                (word::GRANTED, said)
                             }
                             Ok(_) => return Err(Unacceptable("an activation for another link")),
                             Err(why) => {
@@ -687,14 +690,26 @@ impl Session {
                 Role::End(binding) => binding.table.attributes.message_max,
                 Role::Start(_) | Role::Control => ANSWER_MAX,
             };
-            let Received::Whole(envelope, bytes, credit) = link.open(cache, &header, record, message_max)? else {
-                link.give_back(out, cache);
-                continue;
+            let (envelope, bytes, credit) = match link.open(cache, &header, record, message_max)? {
+                Received::Whole(envelope, bytes, credit) => {
+                    (envelope, link.restore(&envelope, bytes, message_max), credit)
+                }
+                Received::TooLong(envelope, credit) => {
+                    let why = link.too_long(&envelope, message_max);
+                    if matches!(link.role, Role::End(_)) {
+                        desk.too_long(peer, &why);
+                    }
+                    (envelope, Err(why), credit)
+                }
+                Received::Part => {
+                    link.give_back(out, cache);
+                    continue;
+                }
             };
-            let bytes = match link.restore(&envelope, bytes, message_max) {
+            let bytes = match bytes {
                 Ok(bytes) => bytes,
                 Err(why) => {
-                    link.unrestored(out, cache, envelope, &why);
+                    link.refuse(out, cache, envelope, &why);
                     link.handled(out, cache, credit);
                     continue;
                 }

@@ -215,6 +215,7 @@ impl Startpoint {
         if link.is_packed_here() {
             return Err(Self::waits_for_itself());
         }
+        waiting(link).check(payload.len())?;
         let number = if envelope.flags == 0 { 0 } else { waiting(link).begin() };
         if let Err(why) = link.transmit_from(out, cache, Envelope { data: number, ..envelope }, payload) {
             if envelope.flags != 0 {
@@ -358,7 +359,7 @@ impl Drop for Startpoint {
     }
 }
 
-fn waiting(link: &mut Link) -> &mut Waiting {
+pub(crate) fn waiting(link: &mut Link) -> &mut Waiting {
     match &mut link.role {
         Role::Start(waiting) => waiting,
         Role::Control | Role::End(_) => unreachable!("a startpoint's link is one of a startpoint"),

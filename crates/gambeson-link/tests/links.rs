@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use gambeson_link::{
-    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Request, Startpoint,
-    Transport, Trust,
+    Attributes, Capability, Caveat, Config, Domain, Endpoint, Error, Handlers, Identity, Progress, Refusal, Request,
+    Startpoint, Transport, Trust,
 };
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -166,6 +166,8 @@ fn caveats_hold_at_the_endpoint() {
     let narrowed = server.endpoint.startpoint([Caveat::methods([ECHO]), Caveat::Uses(2)]).expect("a startpoint");
     let startpoint = client.startpoint(&narrowed, PATIENCE).expect("a link");
     startpoint.call(COUNT, &[1], PATIENCE).expect_err("not its handler");
+    let refused = startpoint.stream(STREAM, &[1]).expect("it goes").next(PATIENCE).expect_err("not its handler");
+    assert!(refused.to_string().contains("does not allow this handler"), "{refused}");
     startpoint.call(ECHO, &[1], PATIENCE).expect("the first use");
     startpoint.call(ECHO, &[1], PATIENCE).expect("the second use");
     let used_up = startpoint.call(ECHO, &[1], PATIENCE).expect_err("no third use");
@@ -180,6 +182,31 @@ fn caveats_hold_at_the_endpoint() {
     server.endpoint.revoke(&revoked).expect("it is this endpoint's");
     let refused = startpoint.call(ECHO, &[1], PATIENCE).expect_err("revoked");
     assert!(refused.to_string().contains("revoked"), "{refused}");
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused_with_its_reason_and_all_else_goes_on() {
+    over_both(|over| {
+        let server = server(over);
+        let little = server.domain.endpoint(Attributes::default().message_max(1000), handlers(&server.count));
+        let little = little.expect("an endpoint");
+        let mut client = config(of_job());
+        client.progress = Progress::Manual;
+        let client = Domain::open(client).expect("a domain");
+        let other = client.startpoint(&server.capability(), PATIENCE).expect("a link");
+        let startpoint = client.startpoint(&little.startpoint([]).expect("a startpoint"), PATIENCE).expect("a link");
+        // Before the client has heard what the endpoint takes, and since.
+        for len in [1001, 300_000] {
+            let refused = startpoint.call(ECHO, &vec![1; len], PATIENCE).expect_err("too long").to_string();
+            assert!(refused.contains(&format!("has {len} bytes")) && refused.contains("1000 at most"), "{refused}");
+            let refusals = server.domain.refusals().expect("no handler");
+            assert_eq!((refusals.of(Refusal::TooLong), refusals.tampered), (1, 0));
+        }
+        assert!(matches!(startpoint.pack(ECHO, 1001).err(), Some(Error::Message(_))));
+        assert!(matches!(startpoint.put(0, 0, &[1; 1001], PATIENCE), Err(Error::Message(_))));
+        assert_eq!(startpoint.call(ECHO, &[1; 1000], PATIENCE).expect("short enough").len(), 1000);
+        assert_eq!(other.call(ECHO, &[1; 1001], PATIENCE).expect("another endpoint").len(), 1001);
+    });
 }
 
 #[test]

@@ -136,6 +136,8 @@ impl Desk for Endpoint {
         name.to_vec().into()
     }
 
+    fn too_long(&mut self, _: &Peer, _: &str) {}
+
     fn tampered(&mut self, _: &str) {}
 
     fn request<'i>(&mut self, incident: Incident<'i>) -> Result<(), Bytes<'i>> {

@@ -28,6 +28,7 @@ use crate::request::Answer;
 use crate::transform::tests::Rolling;
 use crate::transform::{Modules, Selected};
 
+mod limits;
 mod packs;
 mod transforms;
 
@@ -99,6 +100,8 @@ struct Endpoint {
     /// Memory for each of two links.
     regions: [Region; 2],
     requests: u64,
+    /// Messages that were longer than it takes.
+    too_long: u64,
     /// Says when something has to wait.
     busy: Option<Xoshiro256PlusPlus>,
     /// What has come over which link, if somebody wants to know.
@@ -112,11 +115,11 @@ struct Endpoint {
 
 impl Endpoint {
     fn new() -> Self {
-        Self::with_memory(0)
+        Self::with(Attributes::default(), 0)
     }
 
-    fn with_memory(len: usize) -> Self {
-        let table = Arc::new(Table::new(Attributes::default(), Handlers::new(), Box::default()).expect("no handlers"));
+    fn with(attributes: Attributes, len: usize) -> Self {
+        let table = Arc::new(Table::new(attributes, Handlers::new(), Box::default()).expect("no handlers"));
         let book = StartpointBook::new(OWNER, Limits::default());
         let regions = [(); 2].map(|()| Region::new(&table, Weak::new(), vec![0x55; len]));
         Endpoint {
@@ -124,6 +127,7 @@ impl Endpoint {
             table,
             regions,
             requests: 0,
+            too_long: 0,
             busy: None,
             came: None,
             times: 1,
@@ -132,11 +136,16 @@ impl Endpoint {
         }
     }
 
-    /// With an endpoint that has these modules, of which `client` opens a link.
-    fn stacked(modules: &[&str], client: &mut Session, cache: &mut KeyCache, protection: Protection) -> (Self, u64) {
-        let names = Transforms::new(modules.iter().copied()).expect("names");
+    /// With an endpoint of which `client` opens a link.
+    fn opened(
+        attributes: Attributes,
+        client: &mut Session,
+        cache: &mut KeyCache,
+        protection: Protection,
+    ) -> (Self, u64) {
+        let names = Transforms::new(attributes.transforms.iter().map(String::as_str)).expect("names");
         let modules = Modules::new(vec![Arc::new(Rolling)]).and_then(|all| all.select(&names)).expect("modules");
-        let mut endpoint = Endpoint { modules, ..Self::with_memory(REGION) };
+        let mut endpoint = Endpoint { modules, ..Self::with(attributes, REGION) };
         endpoint.book.open_endpoint(1, EndpointKey::from_bytes([3; 32]), "data", names).expect("a class");
         let link = endpoint.link(4, client, cache, protection);
         (endpoint, link)
@@ -163,6 +172,10 @@ impl Desk for Endpoint {
 
     fn named(&mut self, _: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>> {
         name.iter().rev().copied().collect::<Vec<u8>>().into()
+    }
+
+    fn too_long(&mut self, _: &Peer, _: &str) {
+        self.too_long += 1;
     }
 
     fn tampered(&mut self, _: &str) {}
@@ -242,8 +255,13 @@ impl Pair {
 
     /// With an endpoint of the server's that has these modules, and a link of the client's to it.
     fn linked(seed: u64, protection: Protection, modules: &[&str]) -> (Self, Endpoint, u64) {
+        let attributes = modules.iter().fold(Attributes::default(), |attributes, name| attributes.transform(name));
+        Self::linked_to(attributes, seed, protection)
+    }
+
+    fn linked_to(attributes: Attributes, seed: u64, protection: Protection) -> (Self, Endpoint, u64) {
         let mut pair = Self::new(seed);
-        let (endpoint, link) = Endpoint::stacked(modules, &mut pair.client, &mut pair.caches[0], protection);
+        let (endpoint, link) = Endpoint::opened(attributes, &mut pair.client, &mut pair.caches[0], protection);
         (pair, endpoint, link)
     }
 
@@ -524,7 +542,8 @@ fn run_changing(seed: u64, protection: Protection, hostile: bool) -> u64 {
     let mut pair = Pair::over(seed, begin_with, &addresses);
     // What each end is at.
     let (mut here, mut there) = (pair.wires.clone(), pair.wires.clone());
-    let (mut endpoint, first) = Endpoint::stacked(&[], &mut pair.client, &mut pair.caches[0], protection);
+    let (mut endpoint, first) =
+        Endpoint::opened(Attributes::default(), &mut pair.client, &mut pair.caches[0], protection);
     let mut work = Work::new(&mut pair, &mut endpoint, first, protection);
     (work.wanted, work.long) = (pair.random.random_range(20..60), if seed % 5 == 1 { 0.3 } else { 0.03 });
     let mut step: Option<Step> = None;

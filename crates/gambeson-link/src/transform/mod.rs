@@ -162,13 +162,9 @@ impl Stack {
         }
     }
 
-    /// Restores what came, which had `size` bytes when it was sent and may have had `size_max`.
-    pub(crate) fn restore(&mut self, mut message: Vec<u8>, size: u64, size_max: usize) -> Result<Vec<u8>, String> {
+    /// Restores what came, which had `size` bytes when it was sent; of no such message are there more than `size_max`.
+    pub(crate) fn restore(&mut self, mut message: Vec<u8>, size: usize, size_max: usize) -> Result<Vec<u8>, String> {
         self.check(IN)?;
-        let size = usize::try_from(size).ok().filter(|size| *size <= size_max).ok_or_else(|| {
-            let why = format!("the message has {size} bytes before its transform modules, and may have {size_max}");
-            self.fail(IN, Failed { why, panicked: false })
-        })?;
         for at in (0..self.layers.len()).rev() {
             let Layer { module, mapping } = &mut self.layers[at];
             let most = if at == 0 { size } else { longest(size_max) };
@@ -180,6 +176,11 @@ impl Stack {
             restored.map_err(|failed| self.fail(IN, failed))?;
         }
         Ok(message)
+    }
+
+    /// A message came that was thrown away; what to say of it.
+    pub(crate) fn missed(&mut self, why: String) -> String {
+        self.fail(IN, Failed { why, panicked: false })
     }
 
     fn check(&self, direction: usize) -> Result<(), String> {

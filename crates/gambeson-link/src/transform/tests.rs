@@ -106,7 +106,7 @@ fn messages_come_back_in_both_directions_whatever_the_stack() {
             }
             let from = random.random_range(0..2);
             let sent = ends[from].apply(&message[..]).expect("it goes");
-            let came = ends[1 - from].restore(sent.clone(), message.len() as u64, 3000).expect("it comes");
+            let came = ends[1 - from].restore(sent.clone(), message.len(), 3000).expect("it comes");
             assert_eq!(came, message, "{names:?}, round {round}");
             ends[from].recycle(sent);
         }
@@ -132,11 +132,10 @@ fn a_bomb_is_stopped_at_the_size_that_was_said_and_what_is_no_frame_is_refused()
     let [mut here, mut there] = ends(Vec::new(), &["zstd"]);
     let bomb = here.apply(&vec![0; 10 << 20][..]).expect("it goes");
     assert!(bomb.len() < 2000);
-    let mut stopped = |message: &[u8], size: u64| there.restore(message.to_vec(), size, 1 << 20).expect_err("refused");
-    for (size, why) in [(100, "unpacks to 10485760 bytes, and 100 are the most"), (10 << 20, "may have 1048576")] {
-        let said = stopped(&bomb, size);
-        assert!(said.contains(why), "{said}");
-    }
+    let mut stopped =
+        |message: &[u8], size: usize| there.restore(message.to_vec(), size, 1 << 20).expect_err("refused");
+    let said = stopped(&bomb, 100);
+    assert!(said.contains("unpacks to 10485760 bytes, and 100 are the most"), "{said}");
     // A frame that says less than it holds, and two in a row.
     let twice = [&bomb[..bomb.len() - 1], &bomb].concat();
     stopped(&twice, 1 << 20);

@@ -264,6 +264,11 @@ impl StartpointBook {
         }
     }
 
+    /// Counts what was refused elsewhere than here.
+    pub fn count(&self, refusal: Refusal) {
+        self.shared.refusals.count(refusal);
+    }
+
     /// How often something was refused for this reason.
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.shared.refusals.of(refusal)

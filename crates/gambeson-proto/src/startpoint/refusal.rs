@@ -36,11 +36,13 @@ pub enum Refusal {
     Full = 13,
     /// The memory region is not there, or not any more, or ends before the access does.
     Absent = 14,
+    /// A message longer than the endpoint takes.
+    TooLong = 15,
 }
 
 impl Refusal {
     /// Every reason there is, by number.
-    pub const ALL: [Refusal; 14] = [
+    pub const ALL: [Refusal; 15] = [
         Refusal::Malformed,
         Refusal::Replayed,
         Refusal::Unknown,
@@ -55,6 +57,7 @@ impl Refusal {
         Refusal::Memory,
         Refusal::Full,
         Refusal::Absent,
+        Refusal::TooLong,
     ];
 
     /// The reason of this number in an answer.
@@ -96,6 +99,7 @@ impl fmt::Display for Refusal {
                  links, or ask its owner for another startpoint"
             }
             Refusal::Absent => "the memory region is not there any more, or ends before this access does",
+            Refusal::TooLong => "the message is longer than the endpoint takes",
         })
     }
 }
