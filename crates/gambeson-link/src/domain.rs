@@ -132,6 +132,11 @@ impl Config {
 }
 
 /// A process's place among links.
+///
+/// It closes when it is dropped, whatever else is held of it: it listens no more, its links and those to its endpoints
+/// end, and what is asked of those that are still held gets an error. What was handed over before goes out first, as long
+/// as the peers take it, for at most ten seconds; a peer that takes nothing is waited for one second. If something was left,
+/// a line on stderr says so. What is not answered yet is not waited for.
 pub struct Domain {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -349,20 +354,16 @@ impl Drop for Domain {
             std::mem::forget(thread);
             return;
         }
-        self.shared.tell(|state| {
-            state.closing = true;
-            let State { sessions, cache, .. } = state;
-            for session in sessions.values_mut().filter(|session| session.over().is_none()) {
-                session.close(cache);
-                session.flush();
-                session.end("this domain has closed");
-            }
-        });
         self.shared.groups.close();
+        self.shared.tell(State::close);
         self.shared.ring();
-        // Not from a handler, which may be one that this very thread runs.
-        if let Some(thread) = thread.filter(|_| !in_handler()) {
-            let _ = thread.join();
+        // A handler may be one that the domain's own thread runs, which then does the rest when that is through.
+        if in_handler() {
+            return;
+        }
+        match thread {
+            Some(thread) => drop(thread.join()),
+            None => self.shared.wind_up(),
         }
     }
 }
@@ -378,13 +379,14 @@ impl Endpoint {
     /// A startpoint to give away, for whoever holds it, narrowed so.
     ///
     /// # Errors
-    /// When a caveat cannot be.
+    /// When a caveat cannot be, or the domain is closed.
     pub fn startpoint(&self, caveats: impl IntoIterator<Item = Caveat>) -> Result<Capability, Error> {
         let addresses = self.shared.addresses.clone();
         let least = self.table.attributes.protection;
         let least = (least != Protection::None).then_some(Caveat::Protection(least));
         let caveats = least.into_iter().chain(caveats);
         let mut state = self.shared.lock()?;
+        state.check_open()?;
         let minted = state.book.mint(self.number, random()?, addresses, caveats);
         minted.map_err(|cause| Error::Startpoint(cause.to_string()))
     }
@@ -434,9 +436,11 @@ impl Endpoint {
     /// Ends a startpoint of this endpoint and all that descend from it.
     ///
     /// # Errors
-    /// When this endpoint did not make it.
+    /// When this endpoint did not make it, or the domain is closed.
     pub fn revoke(&self, capability: &Capability) -> Result<(), Error> {
-        if self.shared.lock()?.book.revoke(&capability.name()) {
+        let mut state = self.shared.lock()?;
+        state.check_open()?;
+        if state.book.revoke(&capability.name()) {
             return Ok(());
         }
         Err(Error::Startpoint("this endpoint made no such startpoint, or it was revoked before".into()))
@@ -463,7 +467,10 @@ pub(crate) fn bind(
 ) -> Result<Startpoint, Error> {
     let deadline = Instant::now() + patience;
     let owner = KeyHash(*capability.owner());
-    let known = shared.lock()?.session_with(owner, wish);
+    let mut state = shared.lock()?;
+    state.check_open()?;
+    let known = state.session_with(owner, wish);
+    drop(state);
     let session = match known {
         Some(session) => session,
         None => shared.connect(&Expected::Key(owner), (capability.addresses(), wish), deadline)?,

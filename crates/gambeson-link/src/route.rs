@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::identity::KeyHash;
 
 /// What a domain listens on.
+#[derive(Default)]
 pub(crate) struct Doors {
     tcp: Vec<tcp::Listener>,
     shm: Option<shm::Listener>,

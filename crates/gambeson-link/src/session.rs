@@ -351,13 +351,58 @@ impl Session {
         }
     }
 
-    /// Says that this domain closes.
+    /// Whether all that was sent has gone into the stream.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.ours.iter().chain(&self.theirs).flatten().all(|link| link.is_drained())
+    }
+
+    /// Says that this domain closes, behind all that is in the stream. Nothing is handled from now on, and nothing more is
+    /// sent, but the carrier stays for what it has not taken: see [`Session::part`].
     pub(crate) fn close(&mut self, cache: &mut KeyCache) {
         let sent: Vec<_> = self.ours.iter().flatten().map(|link| (link.number(), link.records().0)).collect();
         for (number, sent) in sent {
             self.say(cache, word::RELEASED, number, &sent.to_be_bytes());
         }
         self.say(cache, word::CLOSED, 0, &[]);
+        let carrier = self.carrier.take();
+        self.end("this domain has closed");
+        self.carrier = carrier;
+    }
+
+    /// After [`Session::close`]: gives the carrier what it has not taken, and throws away what still comes, since a connection
+    /// that ends with that unread may take with it what was sent. Whether there is nothing left to do: the peer ends its
+    /// connection when it has read to the end.
+    pub(crate) fn part(&mut self) -> bool {
+        let Some(carrier) = &mut self.carrier else { return true };
+        let lost = self.out.write(&mut **carrier).is_err();
+        // What is in shared memory is read there, whoever has left.
+        let there = !self.out.waits() && carrier.kind().is_lossless();
+        let mut gone = || loop {
+            match carrier.read(&mut [0; 16 << 10]) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(_) => return true,
+            }
+        };
+        if lost || there || gone() {
+            self.carrier = None;
+        }
+        self.carrier.is_none()
+    }
+
+    /// Nobody waits any longer for what the carrier does not take.
+    pub(crate) fn abandon(&mut self) {
+        self.carrier = None;
+    }
+
+    /// How many bytes have moved.
+    pub(crate) fn moved(&self) -> u64 {
+        self.out.written() + self.received()
+    }
+
+    /// Whether something is left that the carrier never took.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.carrier.is_some() && (self.out.waits() || !self.is_drained())
     }
 
     /// Answers a control message; there is no credit for those.

@@ -28,6 +28,10 @@ use crate::transform::Modules;
 
 /// A program that waits asks so often before it sleeps.
 const SPINS: u32 = 2000;
+/// A domain that closes waits so long at the most until its peers have taken what was sent to them, and no longer for those
+/// that take nothing.
+const LINGER: Duration = Duration::from_secs(10);
+const STANDSTILL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Shared {
     /// Not dropped in a forked child, where all of it is the parent's.
@@ -220,12 +224,42 @@ impl Shared {
         loop {
             let Ok(mut state) = self.lock() else { return };
             if state.closing {
-                return;
+                drop(state);
+                return self.wind_up();
             }
             state.awake = state.progress(self) || state.settle(self);
             if !state.awake {
                 drop(state);
                 self.sleep(self.nap());
+            }
+        }
+    }
+
+    /// The domain closes: what was handed over to it goes out, if that does not take too long.
+    pub(crate) fn wind_up(&self) {
+        let end = Instant::now() + LINGER;
+        let mut last = (0, Instant::now());
+        loop {
+            let Ok(mut state) = self.lock() else { return };
+            // Who has nothing to wait for has no request handled any more.
+            let late = Instant::now() > end || last.1.elapsed() > STANDSTILL;
+            let moved = state.wind_up(late);
+            if moved.is_none() || late {
+                let left = state.sessions.values().filter(|session| session.is_cut_short()).count();
+                if left > 0 {
+                    eprintln!(
+                        "gambeson: the domain closes, and {left} of its peers have not taken all that was sent to them"
+                    );
+                }
+                state.sessions.values_mut().for_each(Session::abandon);
+                return self.stirred(&state);
+            }
+            if moved != Some(last.0) {
+                last = (moved.unwrap_or(0), Instant::now());
+            }
+            if !state.progress(self) {
+                drop(state);
+                self.sleep(Duration::from_millis(1));
             }
         }
     }

@@ -132,8 +132,9 @@ impl State {
     /// Takes a session in.
     ///
     /// # Errors
-    /// When its carrier cannot be watched.
+    /// When its carrier cannot be watched, or the domain is closed.
     pub(crate) fn insert(&mut self, session: Session, shared: &Shared) -> Result<SessionKey, Error> {
+        self.check_open()?;
         let index = (session.peer.key, session.wish());
         let name = session.resumption().name;
         let key = self.sessions.insert(session);
@@ -182,8 +183,38 @@ impl State {
         any
     }
 
+    /// # Errors
+    /// When the domain is closed.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.closing { Err(Error::Lost("the domain is closed".into())) } else { Ok(()) }
+    }
+
+    /// The domain closes: nobody comes in any more.
+    pub(crate) fn close(&mut self) {
+        self.closing = true;
+        self.doors = Doors::default();
+        self.strangers.clear();
+    }
+
+    /// What was handed over goes out, and the sessions end behind it; those that are `late` do at once. How many bytes have
+    /// moved so far; `None`: nothing is left to do.
+    pub(crate) fn wind_up(&mut self, late: bool) -> Option<u64> {
+        let State { sessions, cache, .. } = self;
+        let mut left = false;
+        for session in sessions.values_mut() {
+            if session.over().is_none() && (late || session.lost().is_some() || session.is_drained()) {
+                session.close(cache);
+            }
+            left |= session.over().is_none() || !session.part();
+        }
+        left.then(|| sessions.values().map(Session::moved).sum())
+    }
+
     /// Before a sleep: what is not for every turn. Whether there is something to do after all.
     pub(crate) fn settle(&mut self, shared: &Shared) -> bool {
+        if self.closing {
+            return false;
+        }
         let mut any = self.meet(shared);
         let State { sessions, by_peer, by_name, cache, .. } = self;
         sessions.retain(|key, session| {
