@@ -22,8 +22,10 @@ use crate::request::Waiting;
 use crate::stream::{Incoming, Outgoing, RETAINED_MAX};
 use crate::transform::Stack;
 use change::Change;
+use links::{Links, Named};
 
 mod change;
+mod links;
 
 pub(crate) use change::Search;
 
@@ -146,9 +148,9 @@ pub(crate) struct Session {
     incoming: Incoming,
     control: Link,
     /// Links whose startpoints are here.
-    ours: Vec<Option<Box<Link>>>,
+    ours: Links,
     /// Links whose endpoints are here.
-    theirs: Vec<Option<Box<Link>>>,
+    theirs: Links,
     /// What waits for its turn on links to endpoints here, behind a request that had to wait.
     parked: BTreeMap<u64, VecDeque<Parked>>,
     acknowledged: u64,
@@ -196,8 +198,8 @@ impl Session {
             out: Outgoing::new(),
             incoming,
             control,
-            ours: Vec::new(),
-            theirs: Vec::new(),
+            ours: Links::default(),
+            theirs: Links::default(),
             parked: BTreeMap::new(),
             stirred: true,
             held: false,
@@ -254,8 +256,7 @@ impl Session {
         let role = Role::Start(Box::new(Waiting::new(keys.answer, protection == Protection::Privacy, class)));
         let mut link = Link::new(number, directed(keys, End::Startpoint), self.suite, protection, role);
         link.stack = stack;
-        debug_assert_eq!(place(number), self.ours.len(), "links are numbered in turn");
-        self.ours.push(Some(Box::new(link)));
+        self.ours.open(Some(link));
         self.say(cache, word::ACTIVATE, number, &activation.encode());
         number
     }
@@ -263,13 +264,12 @@ impl Session {
     /// A link, with what it takes to send on it.
     pub(crate) fn link(&mut self, number: u64) -> Option<(&mut Link, &mut Outgoing)> {
         let links = if side_of(number) == self.side { &mut self.ours } else { &mut self.theirs };
-        let link = links.get_mut(place(number))?.as_deref_mut()?;
-        Some((link, &mut self.out))
+        Some((links.get_mut(number)?, &mut self.out))
     }
 
     /// Whether somebody here is to hear how it ends: startpoints that are bound by it, or who has asked for a name.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.ours.iter().any(Option::is_some) || !self.asked.is_empty()
+        !self.ours.is_empty() || !self.asked.is_empty()
     }
 
     /// A request that came inside another one of the same link; it has its turn with the next progress.
@@ -285,18 +285,17 @@ impl Session {
         }
         let reason = |link: &Link| why(link.class()?, link.protection());
         let mut words = Vec::new();
-        for link in self.ours.iter_mut().flatten() {
+        for link in self.ours.iter_mut() {
             if let Some(why) = reason(link) {
                 link.deny(&why);
                 words.push((word::RELEASED, link.number(), link.records().0.to_be_bytes().to_vec()));
             }
         }
-        for place in &mut self.theirs {
-            if let Some(link) = place.take_if(|link| reason(link).is_some()) {
-                let why = reason(&link).expect("there is one");
-                words.push((word::DENIED, link.number(), why.into_bytes()));
-            }
-        }
+        self.theirs.retain(|link| {
+            let why = reason(link);
+            words.extend(why.iter().map(|why| (word::DENIED, link.number(), why.clone().into_bytes())));
+            why.is_none()
+        });
         for (what, number, bytes) in words {
             self.say(cache, what, number, &bytes);
         }
@@ -344,7 +343,7 @@ impl Session {
 
     /// A startpoint is gone.
     pub(crate) fn release(&mut self, cache: &mut KeyCache, number: u64) {
-        let link = self.ours[place(number)].take();
+        let link = self.ours.close(number);
         if let Some(link) = link.filter(|_| self.over.is_none()) {
             let (sent, _) = link.records();
             self.say(cache, word::RELEASED, number, &sent.to_be_bytes());
@@ -353,13 +352,13 @@ impl Session {
 
     /// Whether all that was sent has gone into the stream.
     pub(crate) fn is_drained(&self) -> bool {
-        self.ours.iter().chain(&self.theirs).flatten().all(|link| link.is_drained())
+        self.ours.iter().chain(self.theirs.iter()).all(Link::is_drained)
     }
 
     /// Says that this domain closes, behind all that is in the stream. Nothing is handled from now on, and nothing more is
     /// sent, but the carrier stays for what it has not taken: see [`Session::part`].
     pub(crate) fn close(&mut self, cache: &mut KeyCache) {
-        let sent: Vec<_> = self.ours.iter().flatten().map(|link| (link.number(), link.records().0)).collect();
+        let sent: Vec<_> = self.ours.iter().map(|link| (link.number(), link.records().0)).collect();
         for (number, sent) in sent {
             self.say(cache, word::RELEASED, number, &sent.to_be_bytes());
         }
@@ -417,7 +416,7 @@ impl Session {
     /// Bytes that the peer makes us keep.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn burden(&self) -> usize {
-        let links = self.ours.iter().chain(&self.theirs).flatten();
+        let links = self.ours.iter().chain(self.theirs.iter());
         self.out.retained() + links.map(|link| link.burden()).sum::<usize>()
     }
 
@@ -479,6 +478,9 @@ impl Session {
             self.flush();
         }
         let mut any = !self.parked.is_empty() && self.resume_parked(cache, desk);
+        if self.over.is_some() {
+            return any;
+        }
         // Not for ever: there are other sessions, too.
         for _ in 0..TURN {
             match self.take(cache, desk) {
@@ -524,7 +526,7 @@ impl Session {
         }
         self.flush();
         if self.out.eased() {
-            for link in self.ours.iter_mut().chain(&mut self.theirs).flatten() {
+            for link in self.ours.iter_mut().chain(self.theirs.iter_mut()) {
                 link.pump(&mut self.out, cache);
             }
             self.flush();
@@ -538,13 +540,12 @@ impl Session {
         let Self { parked, theirs, out, peer, over, .. } = self;
         let mut any = false;
         parked.retain(|&number, waiting| {
-            let slot = &mut theirs[place(number)];
             while let Some(first) = waiting.pop_front() {
                 let Parked::Request { envelope, bytes, credit, open } = first else {
-                    *slot = None;
+                    theirs.close(number);
                     continue;
                 };
-                let Some(link) = slot else { continue };
+                let Some(link) = theirs.get_mut(number) else { continue };
                 let Role::End(binding) = &link.role else { continue };
                 if envelope.kind == Kind::Get && !(open && over.is_none()) {
                     link.handled(out, cache, credit);
@@ -556,7 +557,7 @@ impl Session {
                     waiting.push_front(Parked::Request { envelope, bytes: bytes.into_vec(), credit, open });
                     return true;
                 }
-                if !open && let Some(link) = slot {
+                if !open {
                     link.answers().cancel(envelope.data);
                 }
                 any = true;
@@ -586,7 +587,7 @@ impl Session {
     /// Whether somebody waits for the peer: for an answer, or to be rid of what was sealed.
     fn is_owed(&self) -> bool {
         let waits = |link: &Link| matches!(&link.role, Role::Start(waiting) if waiting.is_any());
-        self.out.waits() || !self.asked.is_empty() || self.ours.iter().flatten().any(|link| waits(link))
+        self.out.waits() || !self.asked.is_empty() || self.ours.iter().any(waits)
     }
 
     /// Everything that waits for this session hears why nothing will come.
@@ -594,7 +595,7 @@ impl Session {
         if self.over.is_none() {
             self.over = Some(why.to_owned());
             (self.carrier, self.lost) = (None, None);
-            for link in self.ours.iter_mut().flatten() {
+            for link in self.ours.iter_mut() {
                 if let Role::Start(waiting) = &mut link.role {
                     waiting.give_up(why);
                 }
@@ -626,7 +627,7 @@ impl Session {
                 let (what, data) = (envelope.tag, envelope.data);
                 match what {
                     word::ACTIVATE => {
-                        let next = side_of(data) != *side && data != 0 && place(data) == theirs.len();
+                        let next = side_of(data) != *side && theirs.is_next(data);
                         if !next || data > u64::from(u32::MAX) {
                             return Err(Unacceptable("a link with a number that is not the next"));
                         }
@@ -637,12 +638,12 @@ impl Session {
                                 let roots = directed(keys, End::Endpoint);
                                 let mut link = Link::new(data, roots, *suite, protection, Role::End(binding));
                                 link.stack = stack;
-                                theirs.push(Some(Box::new(link)));
+                                theirs.open(Some(link));
                                 (word::GRANTED, said)
                             }
                             Ok(_) => return Err(Unacceptable("an activation for another link")),
                             Err(why) => {
-                                theirs.push(None);
+                                theirs.open(None);
                                 (word::DENIED, why.into_bytes())
                             }
                         };
@@ -650,7 +651,7 @@ impl Session {
                     }
                     word::GRANTED => {
                         if side_of(data) == *side
-                            && let Some(Some(link)) = ours.get_mut(place(data))
+                            && let Some(link) = ours.get_mut(data)
                         {
                             if !link.granted(bytes.get()) {
                                 return Err(Unacceptable(
@@ -663,7 +664,7 @@ impl Session {
                     word::DENIED => {
                         let why = String::from_utf8_lossy(bytes.get()).into_owned();
                         if side_of(data) == *side
-                            && let Some(Some(link)) = ours.get_mut(place(data))
+                            && let Some(link) = ours.get_mut(data)
                         {
                             link.deny(&why);
                         }
@@ -679,7 +680,7 @@ impl Session {
                     }
                     word::RELEASED => {
                         if side_of(data) != *side
-                            && let Some(link) = theirs.get_mut(place(data)).and_then(Option::take)
+                            && let Some(link) = theirs.get_mut(data)
                         {
                             let (_, came) = link.records();
                             // A record can be hidden behind one of a link that is refused, released or in clear.
@@ -694,9 +695,9 @@ impl Session {
                                 return Ok(true);
                             }
                             // What came before and waits is done first.
-                            if let Some(parked) = parked.get_mut(&data) {
-                                parked.push_back(Parked::Release);
-                                theirs[place(data)] = Some(link);
+                            match parked.get_mut(&data) {
+                                Some(parked) => parked.push_back(Parked::Release),
+                                None => drop(theirs.close(data)),
                             }
                         }
                     }
@@ -726,11 +727,12 @@ impl Session {
                 continue;
             }
             let links = if side_of(number) == *side { ours } else { theirs };
-            let Some(link) = links.get_mut(place(number)) else {
-                return Err(Unacceptable("a record of a link that was never opened"));
+            let link = match links.find(number) {
+                Named::Open(link) => link,
+                // While records of it were under way.
+                Named::Gone => continue,
+                Named::Never => return Err(Unacceptable("a record of a link that was never opened")),
             };
-            // Refused or given up while records of it were under way.
-            let Some(link) = link else { continue };
             let message_max = match &link.role {
                 Role::End(binding) => binding.table.attributes.message_max,
                 Role::Start(_) | Role::Control => ANSWER_MAX,
@@ -818,11 +820,6 @@ fn directed(keys: LinkKeys, end: End) -> PairRoots {
         End::Startpoint => PairRoots { send: from_startpoint, receive: from_endpoint },
         End::Endpoint => PairRoots { send: from_endpoint, receive: from_startpoint },
     }
-}
-
-/// The place of a link among those that its side opened: who connected numbers them 1, 3, 5, the other 2, 4, 6.
-fn place(number: u64) -> usize {
-    (number.wrapping_sub(1) / 2) as usize
 }
 
 fn side_of(number: u64) -> Side {

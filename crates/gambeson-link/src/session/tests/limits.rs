@@ -124,7 +124,7 @@ fn a_link_whose_modules_remember_ends_with_what_they_did_not_see_and_says_so() {
         let answer = pair.answer(link, number, &mut endpoint);
         assert!(matches!(answer, Answer::Refused(said) if said.to_string().contains(why)), "{why}");
     }
-    let other = endpoint.link(5, &mut pair.client, &mut pair.caches[0], Protection::Privacy);
+    let other = endpoint.link([5; 16], &mut pair.client, &mut pair.caches[0], Protection::Privacy);
     let number = pair.send(other, request_of(3, request::ANSWER), &[1; 3]);
     assert!(matches!(pair.answer(other, number, &mut endpoint), Answer::Some(_)), "another link goes on");
 }
