@@ -1,7 +1,7 @@
 //! What a domain decides while a session moves on: which links are admitted, and which handler gets a request.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -46,6 +46,7 @@ pub(crate) struct Desk<'d> {
     pub(crate) names: &'d mut Names,
     pub(crate) tables: &'d BTreeMap<u64, Arc<Table>>,
     pub(crate) tampered: &'d mut u64,
+    pub(crate) by_name: &'d HashMap<[u8; 16], SessionKey>,
     pub(crate) key: SessionKey,
     pub(crate) shared: &'d Shared,
 }
@@ -98,6 +99,10 @@ impl crate::session::Desk for Desk<'_> {
 
     fn named(&mut self, peer: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>> {
         self.names.give(peer, name)
+    }
+
+    fn has_session(&self, name: &[u8]) -> bool {
+        self.by_name.contains_key(name)
     }
 
     fn too_long(&mut self, peer: &Peer, why: &str) {

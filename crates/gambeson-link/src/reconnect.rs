@@ -50,6 +50,12 @@ fn search(shared: &Weak<Shared>, key: SessionKey) {
         if !shared.stay(key, &failure.why.to_string()) {
             return;
         }
+        // Who turns this session away may have forgotten it.
+        if matches!(failure.why, Error::Refused(_))
+            && shared.is_forgotten(key, &search, Instant::now() + ATTEMPT).unwrap_or(false)
+        {
+            return shared.forgotten(key);
+        }
         refused = (failure.says == Says::Nobody).then(|| refused.unwrap_or_else(Instant::now));
         if refused.is_some_and(|since| since.elapsed() > DEAD) {
             return shared.gone(key);
@@ -86,7 +92,8 @@ fn ask(mut carrier: Box<dyn Carrier>, search: &Search, deadline: Instant) -> Res
             break *answer;
         }
         let mut buffer = [0; resumption::ANSWER];
-        match carrier.read(&mut buffer).map_err(Error::system("the session cannot go on there"))? {
+        let turned_away = |cause| Error::Refused(format!("the other end does not go on with the session ({cause})"));
+        match carrier.read(&mut buffer).map_err(turned_away)? {
             0 => wait_for(&mut *carrier, false, deadline)?,
             count => came.extend_from_slice(&buffer[..count]),
         }

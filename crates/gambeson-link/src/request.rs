@@ -190,6 +190,9 @@ impl Waiting {
             }
             None if place.last => Answer::End,
             None => match over {
+                Some(Error::Lost(why)) => {
+                    Answer::Refused(Error::Lost(format!("{why}; the request may have been carried out, or not")))
+                }
                 Some(why) => Answer::Refused(why),
                 None => {
                     if let Some(waker) = waker {

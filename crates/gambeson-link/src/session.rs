@@ -71,6 +71,10 @@ mod word {
     pub(super) const NAME: u64 = 11;
     /// The startpoint, or nothing: there is none that the one who asks may have.
     pub(super) const NAMED: u64 = 12;
+    /// Asks whether the session that the payload names is there. Answered by [`THERE`] or [`NOT_THERE`] of the same `data`.
+    pub(super) const IS_THERE: u64 = 13;
+    pub(super) const THERE: u64 = 14;
+    pub(super) const NOT_THERE: u64 = 15;
 }
 
 /// What a session asks of its domain.
@@ -79,6 +83,8 @@ pub(crate) trait Desk {
     fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String>;
     /// A startpoint for a peer who asks for a name; empty: none that he may have.
     fn named(&mut self, peer: &Peer, name: &[u8]) -> Zeroizing<Vec<u8>>;
+    /// Whether a session of this name is there.
+    fn has_session(&self, name: &[u8]) -> bool;
     /// Hears of a message that is longer than its endpoint takes.
     fn too_long(&mut self, peer: &Peer, why: &str);
     /// Hears of what somebody on the way must have altered.
@@ -156,6 +162,8 @@ pub(crate) struct Session {
     acknowledged: u64,
     /// When the peer was last found to have said something, how much that was in all, and whether it was asked since.
     heard: (Instant, u64, bool),
+    /// Questions after other sessions, and whether the last one's is there, once the peer has said so.
+    other: (u64, Option<bool>),
     /// Why it is over.
     over: Option<String>,
     /// Names that the peer was asked for, with the startpoints that came.
@@ -205,6 +213,7 @@ impl Session {
             held: false,
             acknowledged: 0,
             heard: (Instant::now(), 0, false),
+            other: (0, None),
             over: None,
             asked: BTreeMap::new(),
             questions: 0,
@@ -339,6 +348,19 @@ impl Session {
     /// Nobody waits for an answer any more.
     pub(crate) fn forget(&mut self, question: u64) {
         self.asked.remove(&question);
+    }
+
+    /// Asks the peer whether it still has another session; the question's number.
+    pub(crate) fn ask_for(&mut self, cache: &mut KeyCache, name: &[u8; 16]) -> u64 {
+        self.other = (self.other.0 + 1, None);
+        self.say(cache, word::IS_THERE, self.other.0, name);
+        self.flush();
+        self.other.0
+    }
+
+    /// What it has answered, if it has and nobody has asked since.
+    pub(crate) fn has_other(&self, question: u64) -> Option<bool> {
+        self.other.1.filter(|_| self.other.0 == question)
     }
 
     /// A startpoint is gone.
@@ -714,6 +736,15 @@ impl Session {
                     word::KEPT => self.kept(data),
                     // Also: the other end goes on over this carrier.
                     word::STAY => self.asked_to_keep(cache, None),
+                    word::IS_THERE => {
+                        let word = if desk.has_session(bytes.get()) { word::THERE } else { word::NOT_THERE };
+                        self.reply(cache, word, data, &[]);
+                    }
+                    word::THERE | word::NOT_THERE => {
+                        if data == self.other.0 {
+                            self.other.1 = Some(what == word::THERE);
+                        }
+                    }
                     word::CLOSED => {
                         let why = format!("{} on {} has closed", peer.name, peer.host);
                         self.end(&why);

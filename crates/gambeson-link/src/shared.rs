@@ -18,7 +18,7 @@ use crate::endpoint::Origin;
 use crate::error::Error;
 use crate::group::Kept;
 use crate::handshake::{Handshake, Party};
-use crate::identity::Expected;
+use crate::identity::{Expected, Peer};
 use crate::pool::Pool;
 use crate::resumption;
 use crate::route;
@@ -376,14 +376,54 @@ impl Shared {
         }
     }
 
+    /// Whether the peer has forgotten a session whose connection was lost. It says so itself, over another session: anybody on
+    /// the way can turn a connection away.
+    ///
+    /// # Errors
+    /// When nobody with its key is to be reached, or does not answer.
+    pub(crate) fn is_forgotten(&self, key: SessionKey, search: &Search, deadline: Instant) -> Result<bool, Error> {
+        let beside = self.lock()?.beside(key);
+        let other = match beside {
+            Some(other) => other,
+            None => self.connect(&Expected::Key(search.peer), (&search.ways, None), deadline)?,
+        };
+        let mut asked = None;
+        loop {
+            let mut state = self.lock()?;
+            let State { sessions, cache, .. } = &mut *state;
+            let gone = || Error::Lost("the peer does not answer".into());
+            let session = sessions.get_mut(other).filter(|session| session.over().is_none()).ok_or_else(gone)?;
+            let question = *asked.get_or_insert_with(|| session.ask_for(cache, &search.resumption.name));
+            if let Some(is_there) = session.has_other(question) {
+                return Ok(!is_there);
+            } else if Instant::now() > deadline {
+                return Err(gone());
+            }
+            drop(state);
+            // With manual progress it is the program that moves bytes.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The peer has said that it has forgotten a session.
+    pub(crate) fn forgotten(&self, key: SessionKey) {
+        self.end_lost(key, |peer| {
+            let (name, host) = (&peer.name, &peer.host);
+            format!("{name} on {host} has this session no more: it was started anew, or gave it up; ask for its startpoints again")
+        });
+    }
+
     /// The process at a session's other end is gone.
     pub(crate) fn gone(&self, key: SessionKey) {
+        self.end_lost(key, |peer| {
+            format!("{} on {} is gone: nobody listens at its address any more", peer.name, peer.host)
+        });
+    }
+
+    fn end_lost(&self, key: SessionKey, why: impl FnOnce(&Peer) -> String) {
         let Some(mut state) = self.guard() else { return };
         if let Some(session) = state.sessions.get_mut(key).filter(|session| session.lost().is_some()) {
-            let why = format!(
-                "{} on {} is gone: nobody listens at its address any more",
-                session.peer.name, session.peer.host
-            );
+            let why = why(&session.peer);
             session.end(&why);
         }
         drop(state);

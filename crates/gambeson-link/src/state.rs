@@ -129,6 +129,13 @@ impl State {
         self.sessions.iter().find(|(_, session)| fits(session)).map(|(key, _)| key)
     }
 
+    /// Another session with the peer of this one, over which it can be asked for this one.
+    pub(crate) fn beside(&mut self, key: SessionKey) -> Option<SessionKey> {
+        let peer = self.sessions.get(key)?.peer.key;
+        let mut others = self.sessions.iter_mut().filter(|(other, session)| *other != key && session.peer.key == peer);
+        others.find_map(|(other, session)| session.carrier().is_some().then_some(other))
+    }
+
     /// Takes a session in.
     ///
     /// # Errors
@@ -168,9 +175,9 @@ impl State {
         if !all {
             self.heed(shared.events(Duration::ZERO));
         }
-        let State { sessions, book, judge, names, tables, cache, tampered, .. } = self;
+        let State { sessions, book, judge, names, tables, cache, tampered, by_name, .. } = self;
         for (key, session) in sessions.iter_mut().filter(|(_, session)| all || session.is_stirred()) {
-            let mut desk = Desk { book, judge, names, tables, tampered, key, shared };
+            let mut desk = Desk { book, judge, names, tables, tampered, by_name, key, shared };
             any |= session.progress(cache, &mut desk);
         }
         if any {

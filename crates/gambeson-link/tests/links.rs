@@ -20,6 +20,7 @@ const SLOW: u32 = 3;
 const PANIC: u32 = 4;
 const SILENT: u32 = 5;
 const WHO: u32 = 6;
+const HOLD: u32 = 7;
 
 fn job(secret: u8, policy: u8) -> JobKeys {
     JobKeys {
@@ -507,10 +508,13 @@ struct Relay {
     shut: Arc<AtomicU64>,
     /// Connections below this number lead nowhere, without a word to anybody.
     mute: Arc<AtomicU64>,
+    target: Arc<Mutex<std::net::SocketAddr>>,
 }
 
 impl Relay {
     fn before(server: std::net::SocketAddr) -> Self {
+        let target = Arc::new(Mutex::new(server));
+        let server = target.clone();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let [cut, alter, shut, mute] = [(); 4].map(|()| Arc::new(AtomicU64::new(0)));
@@ -520,6 +524,7 @@ impl Relay {
                 if shutting.load(Ordering::Relaxed) != 0 {
                     continue;
                 }
+                let server = *server.lock().expect("no panic");
                 let (Ok(client), Ok(server)) = (client, std::net::TcpStream::connect(server)) else { return };
                 let number = cutting.load(Ordering::Relaxed);
                 for (mut from, mut to) in [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))]
@@ -551,7 +556,7 @@ impl Relay {
                 }
             }
         });
-        Relay { address, cut, alter, shut, mute }
+        Relay { address, target, cut, alter, shut, mute }
     }
 
     /// The same startpoint, with the relay's address in place of the endpoint's, and no other.
@@ -595,6 +600,65 @@ fn a_session_survives_its_connections_and_what_is_done_to_them() {
         assert_eq!(startpoint.call(ECHO, &block, PATIENCE).expect("an answer"), block, "round {round}");
         assert_eq!(server.count.load(Ordering::Relaxed), sent, "nothing is lost and nothing comes twice");
     }
+}
+
+/// RFC 7468.
+fn pem(label: &str, bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = bytes.chunks(3).flat_map(|three| {
+        let bits = three.iter().enumerate().fold(0_u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        let digit = move |at: usize| DIGITS[(bits >> (18 - 6 * at)) as usize % 64] as char;
+        (0..4).map(move |at| if at > three.len() { '=' } else { digit(at) })
+    });
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", digits.collect::<String>())
+}
+
+/// A key that a process keeps when it is started again.
+fn kept_key() -> (String, String) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = rcgen::CertificateParams::default().self_signed(&key).expect("a certificate");
+    (pem("CERTIFICATE", certificate.der()), pem("PRIVATE KEY", &key.serialize_der()))
+}
+
+/// A server over TCP with this key.
+fn kept(key: &(String, String)) -> Server {
+    let identity = Identity::from_pem(key.0.as_bytes(), key.1.as_bytes()).expect("an identity");
+    let mut config = Config::new(identity, of_job()).listen("127.0.0.1:0".parse().expect("an address"));
+    config.shm = false;
+    let domain = Domain::open(config).expect("a domain");
+    let count = Arc::new(AtomicU64::new(0));
+    let handlers = handlers(&count).threaded(HOLD, std::mem::forget);
+    let endpoint = domain.endpoint(Attributes::default(), handlers).expect("an endpoint");
+    Server { domain, endpoint, count }
+}
+
+#[test]
+fn a_server_that_was_started_anew_says_so_and_nobody_else_is_believed() {
+    let (key, another) = (kept_key(), kept_key());
+    let (before, after, impostor) = (kept(&key), kept(&key), kept(&another));
+    let relay = Relay::before(before.domain.listening()[0]);
+    let lead = |to: &Server| {
+        *relay.target.lock().expect("no panic") = to.domain.listening()[0];
+        relay.cut.fetch_add(1, Ordering::Relaxed);
+    };
+    let client = Domain::open(config(of_job())).expect("a domain");
+    let startpoint = client.startpoint(&relay.redirect(&before.capability()), PATIENCE).expect("a link");
+    let pending = startpoint.start(HOLD, &[1]).expect("it goes");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
+    // Another one of the job, who does not have the session, but not its peer's key either.
+    lead(&impostor);
+    while impostor.domain.refusals().expect("no handler").connections < 4 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    lead(&before);
+    startpoint.call(ECHO, &[1], PATIENCE).expect("the session goes on");
+    lead(&after);
+    let lost = pending.wait(PATIENCE).expect_err("who had the request is gone").to_string();
+    assert!(lost.contains("has this session no more") && lost.contains("may have been carried out, or not"), "{lost}");
+    let lost = startpoint.call(ECHO, &[1], PATIENCE).expect_err("the session is over").to_string();
+    assert!(lost.contains("ask for its startpoints again"), "{lost}");
+    let anew = client.startpoint(&relay.redirect(&after.capability()), PATIENCE).expect("a link");
+    assert_eq!(anew.call(ECHO, &[1], PATIENCE).expect("an answer"), [1]);
 }
 
 #[test]

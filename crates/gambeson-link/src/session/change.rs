@@ -21,6 +21,7 @@ use gambeson_proto::startpoint::{Address, AddressKind as Transport};
 use super::{Session, word};
 use crate::carrier::Carrier;
 use crate::error::Error;
+use crate::identity::KeyHash;
 use crate::route;
 
 /// A better transport is looked for so long after a session has begun, and then ever more seldom.
@@ -82,6 +83,8 @@ impl Change {
 
 /// What somebody who looks for another carrier goes by.
 pub(crate) struct Search {
+    /// Whose session it is.
+    pub(crate) peer: KeyHash,
     pub(crate) ways: Vec<Address>,
     pub(crate) resumption: Resumption,
     /// Whether the present carrier may be left.
@@ -180,7 +183,7 @@ impl Session {
             self.flush();
         }
         let ready = !self.is_lossless() || self.change.keeping == Keeping::Agreed;
-        Some(Search { ways, resumption: self.resumption.clone(), ready })
+        Some(Search { peer: self.peer.key, ways, resumption: self.resumption.clone(), ready })
     }
 
     /// Another carrier is there, and its other end will say how far it is.

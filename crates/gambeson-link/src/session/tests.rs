@@ -174,6 +174,10 @@ impl Desk for Endpoint {
         name.iter().rev().copied().collect::<Vec<u8>>().into()
     }
 
+    fn has_session(&self, _: &[u8]) -> bool {
+        true
+    }
+
     fn too_long(&mut self, _: &Peer, _: &str) {
         self.too_long += 1;
     }
@@ -781,7 +785,13 @@ fn a_request_hidden_behind_a_link_that_is_gone_is_missed() {
 }
 
 #[test]
-fn who_asks_how_far_we_have_come_and_does_not_listen_is_soon_done_with() {
+fn who_asks_and_asks_over_the_control_link_and_does_not_listen_is_soon_done_with() {
+    for word in [word::ASKED, word::NAME, word::IS_THERE] {
+        ask_and_do_not_listen(word);
+    }
+}
+
+fn ask_and_do_not_listen(word: u64) {
     let Pair { mut client, mut server, mut caches, .. } = Pair::new(1);
     let mut nobody = Endpoint::new();
     let mut most = 0;
