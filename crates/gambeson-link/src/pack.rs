@@ -8,8 +8,10 @@
 //! From the first record on the pack has its link, and what others send over that waits behind it. A pack that is
 //! dropped gives the message up: its endpoint throws it away, and no handler sees it.
 
-use std::marker::PhantomData;
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use gambeson_proto::record::{Envelope, Kind, request};
 
@@ -22,11 +24,12 @@ const DIRECT: usize = 4 << 10;
 /// Bytes that are put together before they are sealed.
 const STAGE: usize = 16 << 10;
 
-/// A request that is being packed. It stays on its thread, whose other requests over this link are refused meanwhile:
-/// they would wait for it.
+/// A request that is being packed. It belongs to the thread that began it, whose other requests over this link are refused
+/// meanwhile: they would wait for it. Any thread may drop it.
 #[must_use = "a pack that is dropped gives its message up"]
-pub struct Pack<'s> {
-    startpoint: &'s Startpoint,
+pub struct Pack<S: Deref<Target = Startpoint>> {
+    startpoint: S,
+    thread: ThreadId,
     handler: u32,
     size: usize,
     put: usize,
@@ -37,7 +40,6 @@ pub struct Pack<'s> {
     holds: bool,
     /// Whether the first record has gone.
     begun: bool,
-    on_its_thread: PhantomData<*const ()>,
 }
 
 impl Startpoint {
@@ -46,14 +48,29 @@ impl Startpoint {
     ///
     /// # Errors
     /// When the link is over, or in a handler that is not threaded; and when the endpoint is known not to take so much.
-    pub fn pack(&self, handler: u32, size: usize) -> Result<Pack<'_>, Error> {
-        let transformed = self.link(&mut *self.shared.lock()?, |link, _, _| {
+    pub fn pack(&self, handler: u32, size: usize) -> Result<Pack<&Self>, Error> {
+        Pack::begin(self, handler, size)
+    }
+
+    /// [`Startpoint::pack`], for who keeps it longer than he borrows the startpoint.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pack_owned(self: &Arc<Self>, handler: u32, size: usize) -> Result<Pack<Arc<Self>>, Error> {
+        Pack::begin(self.clone(), handler, size)
+    }
+}
+
+impl<S: Deref<Target = Startpoint> + Clone> Pack<S> {
+    fn begin(startpoint: S, handler: u32, size: usize) -> Result<Self, Error> {
+        let transformed = startpoint.link(&mut *startpoint.shared.lock()?, |link, _, _| {
             waiting(link).check(size)?;
             Ok::<_, Error>(link.stack.is_some())
         })??;
         let whole = transformed || size <= STAGE;
         Ok(Pack {
-            startpoint: self,
+            startpoint,
+            thread: std::thread::current().id(),
             handler,
             size,
             put: 0,
@@ -61,33 +78,54 @@ impl Startpoint {
             whole,
             holds: false,
             begun: false,
-            on_its_thread: PhantomData,
         })
     }
-}
 
-impl<'s> Pack<'s> {
     /// Puts these bytes behind those that were put before. What of them is not sealed yet when it returns was copied.
     /// Waits, as [`Startpoint::send`] does, while there is no room or others' messages go first.
     ///
     /// # Errors
-    /// When there are more bytes than were said, the endpoint refuses the startpoint, or the link is over.
+    /// When there are more bytes than were said, the endpoint refuses the startpoint, the link is over, or another thread
+    /// began to pack.
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.put_until(bytes, None).map(drop)
+    }
+
+    /// As [`Pack::put`], and waits at most so long; how many of the bytes, from the first on, were put.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn put_within(&mut self, bytes: &[u8], patience: Duration) -> Result<usize, Error> {
+        self.put_until(bytes, Some(Instant::now() + patience))
+    }
+
+    fn put_until(&mut self, bytes: &[u8], deadline: Option<Instant>) -> Result<usize, Error> {
+        self.check_thread()?;
         if bytes.len() > self.size - self.put {
             let (size, put) = (self.size, self.put + bytes.len());
             return Err(Error::Message(format!("{put} bytes were put into a message that was to have {size}")));
         }
-        if self.whole || bytes.len() < DIRECT {
-            self.staged.extend_from_slice(bytes);
-            if !self.whole && self.staged.len() >= STAGE {
-                self.seal_staged()?;
-            }
-        } else {
-            self.seal_staged()?;
-            self.seal(bytes)?;
+        if !self.whole && (bytes.len() >= DIRECT || self.staged.len() >= STAGE) && !self.seal_staged(deadline)? {
+            return Ok(0);
         }
-        self.put += bytes.len();
-        Ok(())
+        let put = if self.whole || bytes.len() < DIRECT {
+            self.staged.extend_from_slice(bytes);
+            bytes.len()
+        } else {
+            self.seal(bytes, deadline)?
+        };
+        self.put += put;
+        Ok(put)
+    }
+
+    /// Waits until nothing more of what was put has to be sealed before the message can go, at most so long; whether it
+    /// has not.
+    ///
+    /// # Errors
+    /// As [`Pack::put`].
+    pub fn flush(&mut self, patience: Duration) -> Result<bool, Error> {
+        self.check_thread()?;
+        if self.whole { Ok(true) } else { self.seal_staged(Some(Instant::now() + patience)) }
     }
 
     /// Sends it; nobody answers.
@@ -95,9 +133,17 @@ impl<'s> Pack<'s> {
     /// # Errors
     /// As [`Pack::put`], and when fewer bytes were put than were said.
     pub fn send(self) -> Result<(), Error> {
-        let startpoint = self.startpoint;
+        let startpoint = self.startpoint.clone();
         self.finish(0)?;
         startpoint.drain(None).map(drop)
+    }
+
+    /// As [`Pack::send`], and does not wait until there was room for a short message.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn post(self) -> Result<(), Error> {
+        self.finish(0).map(drop)
     }
 
     /// Sends it and waits for the answer, at most so long.
@@ -112,8 +158,8 @@ impl<'s> Pack<'s> {
     ///
     /// # Errors
     /// As [`Pack::send`].
-    pub fn start(self) -> Result<Pending<&'s Startpoint>, Error> {
-        let startpoint = self.startpoint;
+    pub fn start(self) -> Result<Pending<S>, Error> {
+        let startpoint = self.startpoint.clone();
         Ok(Pending::new(startpoint, self.finish(request::ANSWER)?))
     }
 
@@ -121,12 +167,20 @@ impl<'s> Pack<'s> {
     ///
     /// # Errors
     /// As [`Pack::send`].
-    pub fn stream(self) -> Result<Answers<&'s Startpoint>, Error> {
-        let startpoint = self.startpoint;
+    pub fn stream(self) -> Result<Answers<S>, Error> {
+        let startpoint = self.startpoint.clone();
         Ok(Answers::new(startpoint, self.finish(request::STREAM)?))
     }
 
+    fn check_thread(&self) -> Result<(), Error> {
+        if self.thread == std::thread::current().id() {
+            return Ok(());
+        }
+        Err(Error::Message("another thread began to pack this request, and goes on with it".into()))
+    }
+
     fn finish(mut self, flags: u8) -> Result<u64, Error> {
+        self.check_thread()?;
         if self.put < self.size {
             let (size, put) = (self.size, self.put);
             return Err(Error::Message(format!("{put} bytes were put into a message that was to have {size}")));
@@ -135,7 +189,7 @@ impl<'s> Pack<'s> {
             let mut state = self.startpoint.shared.lock()?;
             return self.startpoint.issue(&mut state, self.handler, &self.staged[..], flags);
         }
-        self.seal_staged()?;
+        self.seal_staged(None)?;
         let mut state = self.startpoint.shared.lock()?;
         let number = self.startpoint.link(&mut state, |link, out, cache| link.end_pack(out, cache, Some(flags)))?;
         self.holds = false;
@@ -144,34 +198,34 @@ impl<'s> Pack<'s> {
         Ok(number)
     }
 
-    fn seal_staged(&mut self) -> Result<(), Error> {
+    /// Whether all of it is sealed.
+    fn seal_staged(&mut self, deadline: Option<Instant>) -> Result<bool, Error> {
         if self.staged.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let mut staged = std::mem::take(&mut self.staged);
-        let sealed = self.seal(&staged);
-        staged.clear();
+        let sealed = self.seal(&staged, deadline);
+        staged.drain(..*sealed.as_ref().unwrap_or(&0));
         self.staged = staged;
-        sealed
+        sealed.map(|_| self.staged.is_empty())
     }
 
-    /// Seals these bytes into the stream, in their turn and as there is room.
-    fn seal(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    /// Seals these bytes into the stream, in their turn and as there is room; how many.
+    fn seal(&mut self, bytes: &[u8], deadline: Option<Instant>) -> Result<usize, Error> {
         let first = Envelope {
             flags: request::OPEN,
             tag: self.handler.into(),
             size: self.size as u64,
             ..Envelope::new(Kind::Request)
         };
-        let Pack { startpoint, holds, begun, .. } = self;
-        let me = std::thread::current().id();
+        let Pack { startpoint, thread, holds, begun, .. } = self;
         let mut gone = begun.then_some(0);
         let step = |state: &mut State| {
             let went = startpoint.link(state, |link, out, cache| {
                 if !*holds && link.is_packed_here() {
                     return Some(Err(Startpoint::waits_for_itself()));
                 }
-                *holds = *holds || link.begin_pack(me);
+                *holds = *holds || link.begin_pack(*thread);
                 if *holds {
                     gone = link.emit(out, cache, first, bytes, gone);
                     *begun |= gone.is_some();
@@ -181,23 +235,15 @@ impl<'s> Pack<'s> {
             startpoint.push(state);
             went.unwrap_or_else(|cause| Some(Err(cause)))
         };
-        startpoint.shared.wait_until(None, step)?.unwrap_or(Ok(()))
+        let all = startpoint.shared.wait_until(deadline, step)?;
+        all.unwrap_or(Ok(())).map(|()| gone.unwrap_or(0))
     }
 }
 
-impl Drop for Pack<'_> {
+impl<S: Deref<Target = Startpoint>> Drop for Pack<S> {
     fn drop(&mut self) {
-        if self.holds
-            && let Ok(mut state) = self.startpoint.shared.lock()
-        {
-            let begun = self.begun;
-            // If the link is over, nobody waits behind it.
-            let _ = self.startpoint.link(&mut state, |link, out, cache| match begun {
-                true => drop(link.end_pack(out, cache, None)),
-                false => link.leave_pack(out, cache),
-            });
-            self.startpoint.push(&mut state);
-            self.startpoint.shared.stirred(&state);
+        if self.holds {
+            self.startpoint.give_up_pack(self.begun);
         }
     }
 }

@@ -254,6 +254,22 @@ impl Startpoint {
         Error::Message("this thread packs a request for the same link: send or drop that first".into())
     }
 
+    /// Gives up what was packed, if anything of it has gone, and lets others have the link.
+    pub(crate) fn give_up_pack(&self, begun: bool) {
+        let (session, number) = (self.session, self.number);
+        self.shared.tell(move |state| {
+            let State { sessions, cache, .. } = state;
+            // If the link is over, nobody waits behind it.
+            let Some(session) = sessions.get_mut(session).filter(|session| session.over().is_none()) else { return };
+            let Some((link, out)) = session.link(number) else { return };
+            match begun {
+                true => drop(link.end_pack(out, cache, None)),
+                false => link.leave_pack(out, cache),
+            }
+            session.flush();
+        });
+    }
+
     /// Gives the carrier what was sealed.
     pub(crate) fn push(&self, state: &mut State) {
         if let Some(session) = state.sessions.get_mut(self.session) {
