@@ -70,6 +70,7 @@ def rust_files() -> list[tuple[Path, dict[str, str]]]:
         (LINK / "group" / "operation.rs", {}),
         (startpoint / "mod.rs", {"Startpoint": "Capability", "AddressKind": "Transport"}),
         (startpoint / "caveat.rs", {}),
+        (startpoint / "refusal.rs", {}),
         (PROTO / "suite.rs", {}),
     ]
 
@@ -97,10 +98,10 @@ def rust_items() -> dict[str, Item]:
                 owner, inside = renamed.get(heading[2], heading[2]), heading[1]
                 if line.startswith("pub ") and docs:
                     items[owner] = Item(paragraphs(docs), line.rstrip(" {;"))
-            elif function := re.match(r" {4}pub (?:const )?fn (\w+)", line):
+            elif function := re.match(r"( {4})?pub (?:const )?fn (\w+)", line):
                 signature = " ".join(part.strip() for part in lines[at : at + 12])
                 signature = re.sub(r"\( ", "(", re.sub(r",? \)", ")", signature.split(" {")[0]))
-                items[f"{owner}::{function[1]}"] = Item(paragraphs(docs), signature)
+                items[f"{owner}::{function[2]}" if function[1] else function[2]] = Item(paragraphs(docs), signature)
             elif owner == "Operation" and (entry := re.match(r" {4}pub const (\w+):", line)):
                 items[f"{owner}::{entry[1]}"] = Item(paragraphs(docs), code.split(" = ")[0])
             elif inside == "struct" and (entry := re.match(r" {4}pub (?:const )?(\w+): (.*?),?$", line)):

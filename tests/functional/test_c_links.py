@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from harness.mpis import ROOT
+from harness.jobs import run_marked
+from harness.mpis import ROOT, clean_environment
+from harness.python import Package
 
 PROGRAMS = ROOT / "tests" / "programs" / "links"
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
@@ -49,14 +51,14 @@ def installed(tree: Path, tmp_path: Path) -> Installed:
 
 def test_every_function_does_what_its_header_says(installed: Installed) -> None:
     program = installed.compile("cc", PROGRAMS / "all.c", *STRICT, "-std=gnu11", "-g", "-pthread")
-    assert run(program) == "all ok\n"
+    assert run(program, installed.folder) == "all ok\n"
 
 
 def test_no_memory_is_lost_or_used_after_its_end(installed: Installed) -> None:
     """gcc's sanitizers watch the program and what the library allocates for it."""
     sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     program = installed.compile("gcc", PROGRAMS / "all.c", *sanitize, "-std=gnu11", "-g", "-pthread")
-    assert run(program) == "all ok\n"
+    assert run(program, installed.folder) == "all ok\n"
 
 
 def test_all_calls_are_called(installed: Installed) -> None:
@@ -81,6 +83,23 @@ int main() {
 }
 """)
     run(installed.compile("c++", source, *STRICT, "-std=c++17"))
+
+
+def test_neighbours_of_one_job_in_c_and_in_python(
+    installed: Installed, gambeson: Path, package: Package, tmp_path: Path
+) -> None:
+    """Identity, trust and policy come from the job, in both languages the same."""
+    policy = tmp_path / "open.toml"
+    policy.write_text('[[rule]]\nbetween = ["*", "*"]\nclass = "neighbours"\nprotection = "integrity"\n')
+    in_c = f"{installed.compile('cc', PROGRAMS / 'neighbour.c', *STRICT, '-std=gnu11')} {tmp_path / 's'} 2 0"
+    in_python = f"{package.python} {PROGRAMS / 'neighbour.py'} {tmp_path / 's'} 2 1"
+    command = [str(gambeson), "run", "--policy", str(policy), "--", "sh", "-c", f"{in_c} & {in_python} && wait $!"]
+    job = run_marked(command, env={**clean_environment(), "PYTHONPATH": str(package.folder)}, timeout=60).check()
+    assert sorted(job.stdout.splitlines()) == [
+        "0: 1, asked by a process of the job with the role rank (integrity)",
+        "1: 0, asked by a process of the job with the role rank (integrity)",
+    ], job.describe()
+    assert "had links, as the policy has them" in job.stderr, job.describe()
 
 
 def test_the_example_runs_as_it_says(installed: Installed) -> None:

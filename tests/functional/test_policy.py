@@ -180,7 +180,7 @@ def test_a_policy_that_is_not_there_is_refused(gambeson: Path, tmp_path: Path) -
     done = gambeson_run(gambeson, ["policy", "check", "--policy", "none.toml", "a=10.0.0.1"], tmp_path)
     assert done.returncode == 70
     assert "the policy none.toml cannot be read (No such file" in done.stderr
-    assert "make it readable for you, or name another with --policy" in done.stderr
+    assert "make it readable for you, or name another one" in done.stderr
 
 
 def test_a_policy_that_cannot_be_understood_is_78(gambeson: Path, tmp_path: Path) -> None:

@@ -65,6 +65,23 @@ print(bytes(endpoint.startpoint()).hex(), flush=True)
 sys.stdin.read()
 """
 
+RAISES = """
+def raises(kind, call):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise SystemExit(f"{kind} was not raised")
+"""
+
+# For programs with domains of their own.
+DOMAINS = f"""
+from gambeson import link
+
+def domain(**options):
+    return link.Domain(link.Identity.generate(), {JOB}, **options)
+{RAISES}"""
+
 # What the programs below begin with.
 CLIENT = f"""
 import sys, time
@@ -82,14 +99,7 @@ def until(condition):
 
 def cancelled():
     return int(startpoint.call(CANCELLED, timeout=30))
-
-def raises(kind, call):
-    try:
-        call()
-    except kind as error:
-        return str(error)
-    raise SystemExit(f"{{kind}} was not raised")
-"""
+{RAISES}"""
 
 
 class Room:
@@ -147,6 +157,69 @@ assert not rest and [future.result() for future in futures] == [b"%d" % at for a
 assert list(startpoint.stream(STREAM, bytes([5]), timeout=30)) == [bytes([at]) for at in range(5)]
 name, *rest = startpoint.call(WHO, timeout=30).decode().split(" (")
 assert name == "a process of the job", name
+""")
+
+
+def test_several_buffers_are_one_message(room: Room) -> None:
+    room.run("""
+import array, asyncio
+rows = [array.array("d", range(at, at + 1000)) for at in range(30)]
+whole = b"".join(map(bytes, rows))
+for message in ([b"head", bytearray(b" and "), memoryview(b"body")], (b"", b""), [], rows, [b"head", *rows]):
+    expected = b"".join(map(bytes, message))
+    assert startpoint.call(ECHO, message, timeout=30) == expected
+    assert startpoint.submit(ECHO, message).result(timeout=30) == expected
+into = bytearray(len(whole))
+assert startpoint.call_into(ECHO, rows, into, timeout=30) == len(whole) and into == whole
+assert list(startpoint.stream(STREAM, [b"", bytes([3])], timeout=30)) == [b"\\0", b"\\1", b"\\2"]
+assert asyncio.run(startpoint.request(ECHO, rows, timeout=30)) == whole
+startpoint.send(COUNT, rows, timeout=30)
+startpoint.post(COUNT, [b"1", b"2"])
+until(lambda: int(startpoint.call(COUNT, timeout=30)) == len(whole) + 2)
+for wrong in ("text", ["text"], [b"bytes", 5], 5, None, [[b"nested"]]):
+    raises(TypeError, lambda: startpoint.call(ECHO, wrong))
+raises(BufferError, lambda: startpoint.call(ECHO, [b"ab", memoryview(b"abcd")[::2]]))
+""")
+
+
+def test_a_message_is_packed_bit_by_bit(room: Room) -> None:
+    room.run("""
+import array, asyncio, gc, threading
+rows = [array.array("d", range(at, at + 2500)) for at in range(30)]
+whole = b"".join(map(bytes, rows))
+
+def packed(handler, parts):
+    pack = startpoint.pack(handler, sum(len(bytes(part)) for part in parts))
+    for part in parts:
+        pack.put(part, timeout=30)
+    return pack
+
+for parts in ([], [b"short"], rows, [b"head", *rows, b"end"], [bytes([at]) for at in range(250)] * 100):
+    expected = b"".join(map(bytes, parts))
+    assert packed(ECHO, parts).call(timeout=30) == expected
+    assert packed(ECHO, parts).submit().result(timeout=30) == expected
+    assert asyncio.run(packed(ECHO, parts).request(timeout=30)) == expected
+assert list(packed(STREAM, [bytes([3])]).stream(timeout=30)) == [b"\\0", b"\\1", b"\\2"]
+packed(COUNT, rows).send(timeout=30)
+until(lambda: int(startpoint.call(COUNT, timeout=30)) == len(whole))
+
+with startpoint.pack(COUNT, len(whole)) as pack:
+    pack.put(whole[:-1])
+    assert "send or drop that first" in raises(link.MessageUnfit, lambda: startpoint.call(ECHO, timeout=30))
+    assert "was to have" in raises(link.MessageUnfit, lambda: pack.put(b"12"))
+    told = []
+    thread = threading.Thread(target=lambda: told.append(raises(link.MessageUnfit, lambda: pack.put(b"1"))))
+    thread.start()
+    thread.join()
+    assert "another thread" in told[0]
+    short = startpoint.pack(COUNT, 2)
+    short.put(b"1")
+    assert "1 bytes were put" in raises(link.MessageUnfit, short.call)
+# What was not sent was given up, and the link is free again.
+assert "given up" in raises(link.MessageUnfit, lambda: pack.put(b"1"))
+startpoint.pack(COUNT, 100_000).put(bytes(50_000))
+gc.collect()
+assert int(startpoint.call(COUNT, timeout=30)) == len(whole)
 """)
 
 
@@ -219,6 +292,122 @@ raises(ConnectionError, lambda: domain.endpoint({}))
 """)
 
 
+def test_what_is_refused_is_counted_by_its_reason(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+import time
+{DOMAINS}
+with domain(listen=["127.0.0.1:0"]) as server, domain() as client:
+    endpoint = server.endpoint({{0: lambda request: b"", 1: lambda request: b""}})
+    assert server.refusals() == link.Refusals(0, 0, 0, {{}})
+    once = client.startpoint(endpoint.startpoint(link.Caveat.uses(1), link.Caveat.methods([0])))
+    once.call(0, timeout=30)
+    for _ in range(3):
+        raises(link.HandlerRefused, lambda: once.call(0, timeout=30))
+    raises(link.HandlerRefused, lambda: once.call(1, timeout=30))
+    late = client.startpoint(endpoint.startpoint(link.Caveat.expires(time.time() - 10)))
+    raises(link.StartpointRefused, lambda: late.call(0, timeout=30))
+    stranger = link.Domain(link.Identity.generate(), link.Trust().pinned(server.key_hash, "server"), silence=1)
+    raises(link.Error, lambda: stranger.startpoint(endpoint.startpoint(), timeout=5))
+    refusals = server.refusals()
+    assert refusals.of(link.Refusal.USED_UP) == 3 and refusals.of(link.Refusal.METHOD) == 1
+    assert refusals.of(link.Refusal.EXPIRED) == 1 and refusals.of(link.Refusal.REVOKED) == 0
+    assert set(refusals.startpoints) == {{link.Refusal.USED_UP, link.Refusal.METHOD, link.Refusal.EXPIRED}}
+    assert refusals.connections > 0 and refusals.tampered == 0
+    raises(link.StartpointRefused, lambda: client.attach(server.listening[0], "nothing", key=server.key_hash))
+    assert server.refusals().names == 1
+    assert client.refusals() == link.Refusals(0, 0, 0, {{}})
+""",
+        tmp_path,
+    )
+
+
+def test_a_policy_says_how_links_are_protected(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+import os
+from pathlib import Path
+{DOMAINS}
+PRIVACY, INTEGRITY, NONE = link.Protection
+path = Path("gambeson.toml")
+path.write_text('protection = "none"\\n[[rule]]\\nbetween = ["10.1.0.0/16", "10.2.0.0/16"]\\nclass = "fluxes"\\n'
+                'protection = "integrity"\\n')
+path.chmod(0o666)
+assert "can be written by others" in raises(link.PolicyUnusable, lambda: link.Policy.read(path))
+path.chmod(0o600)
+policy = link.Policy.read(path)
+assert "here:1" in raises(link.PolicyUnusable, lambda: link.Policy.parse("protection = 'some'", "here"))
+assert "nowhere.toml" in raises(ValueError, lambda: link.Policy.read("nowhere.toml"))
+raises(ValueError, lambda: domain(policy=policy, weakest=NONE))
+raises(ValueError, lambda: domain(address="10.1.2.3:4000"))
+assert "gambeson run" in raises(link.IdentityUnusable, link.Domain.from_job)
+
+def protections(server, client):
+    found = []
+    for name in ("fluxes", "control", "data"):
+        endpoint = server.endpoint({{0: lambda request: str(request.peer.address).encode()}}, class_name=name)
+        startpoint = client.startpoint(endpoint.startpoint())
+        assert startpoint.call(0, timeout=30) == b"10.2.0.1"
+        found.append(startpoint.protection)
+    return found
+
+here = {{"listen": ["127.0.0.1:0"], "address": "10.1.0.1"}}
+for options, expected in (
+    ({{}}, [PRIVACY, PRIVACY, PRIVACY]),
+    ({{"weakest": NONE}}, [NONE, INTEGRITY, NONE]),
+    ({{"policy": policy}}, [INTEGRITY, INTEGRITY, NONE]),
+):
+    with domain(**here, **options) as server, domain(address="10.2.0.1", **options) as client:
+        assert protections(server, client) == expected
+with domain(**here, weakest=NONE) as server, domain(address="10.2.0.1", weakest=NONE) as client:
+    endpoint = server.endpoint({{0: lambda request: request.payload}}, class_name="fluxes")
+    startpoint = client.startpoint(endpoint.startpoint())
+    startpoint.call(0, timeout=30)
+    server.set_policy(policy)
+    assert "integrity" in raises(link.Error, lambda: startpoint.call(0, timeout=30))
+    assert "integrity" in raises(link.StartpointRefused, lambda: client.startpoint(endpoint.startpoint()).call(0))
+    assert server.refusals().of(link.Refusal.UNPROTECTED) == 1
+    client.set_policy(policy)
+    assert client.startpoint(endpoint.startpoint()).call(0, b"again", timeout=30) == b"again"
+""",
+        tmp_path,
+    )
+
+
+def test_a_transport_is_chosen_by_hand(room: Room) -> None:
+    room.run("""
+import threading
+TCP, SHM, FABRIC = link.Transport
+assert startpoint.carrier.transport is SHM and startpoint.carrier.text.startswith("shm ")
+other = domain.startpoint(startpoint.capability, timeout=30, transport=TCP)
+assert other.carrier.transport is TCP and other.carrier.text.startswith("tcp 127.0.0.1:")
+assert other.call(ECHO, b"over TCP", timeout=30) == b"over TCP"
+assert startpoint.carrier.transport is SHM
+# One that is in use.
+stop = threading.Event()
+counts = []
+def ask():
+    at = 0
+    while not stop.is_set():
+        assert startpoint.call(ECHO, b"%d" % at, timeout=30) == b"%d" % at
+        at += 1
+    counts.append(at)
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for transport in (TCP, SHM, TCP, None):
+    startpoint.prefer(transport, timeout=30)
+    assert startpoint.carrier.transport is (transport or SHM)
+stop.set()
+for thread in threads:
+    thread.join()
+assert len(counts) == 4
+raises(link.Error, lambda: startpoint.prefer(FABRIC, timeout=5))
+raises(link.Error, lambda: domain.startpoint(startpoint.capability, timeout=5, transport=FABRIC))
+assert startpoint.carrier.transport is SHM and startpoint.call(ECHO, b"still", timeout=30) == b"still"
+""")
+
+
 def test_a_server_that_dies_is_lost(room: Room) -> None:
     program = room.folder / "client.py"
     program.write_text(
@@ -237,17 +426,7 @@ def test_startpoints_are_narrowed_copied_and_revoked(package: Package, tmp_path:
     package.run(
         f"""
 import datetime, time
-from gambeson import link
-
-def domain(**options):
-    return link.Domain(link.Identity.generate(), {JOB}, **options)
-
-def fails(kind, call):
-    try:
-        call()
-    except kind as error:
-        return str(error)
-    raise SystemExit("it did not fail")
+{DOMAINS}
 
 with domain(listen=["127.0.0.1:0"]) as server, domain() as alice, domain() as bob:
     endpoint = server.endpoint({{0: lambda request: request.payload, 1: lambda request: b"1"}}, class_name="fluxes")
@@ -258,32 +437,31 @@ with domain(listen=["127.0.0.1:0"]) as server, domain() as alice, domain() as bo
     narrow = whole.narrow(link.Caveat.methods([0]), link.Caveat.uses(1), link.Caveat.expires(tomorrow))
     narrow = narrow.narrow(link.Caveat.memory(1, 0, 8, read=True), link.Caveat.protection(link.Protection.INTEGRITY))
     with alice.startpoint(narrow) as startpoint:
-        fails(link.HandlerRefused, lambda: startpoint.call(1))
+        raises(link.HandlerRefused, lambda: startpoint.call(1))
         startpoint.call(0)
-        assert "used up" in fails(link.HandlerRefused, lambda: startpoint.call(0))
-    assert "16 caveats" in fails(link.StartpointRefused, lambda: whole.narrow(*[link.Caveat.uses(1)] * 17))
-    fails(link.StartpointRefused, lambda: link.Capability.decode(b"nothing"))
+        assert "used up" in raises(link.HandlerRefused, lambda: startpoint.call(0))
+    assert "16 caveats" in raises(link.StartpointRefused, lambda: whole.narrow(*[link.Caveat.uses(1)] * 17))
+    raises(link.StartpointRefused, lambda: link.Capability.decode(b"nothing"))
     expired = whole.narrow(link.Caveat.expires(time.time() - 10))
-    fails(link.StartpointRefused, lambda: alice.startpoint(expired).call(0))
+    raises(link.StartpointRefused, lambda: alice.startpoint(expired).call(0))
     copy = server.copy_for(whole, alice.key_hash)
     assert copy.holder == alice.key_hash
     further = alice.copy_for(link.Capability.decode(bytes(copy)), bob.key_hash)
     assert bob.startpoint(further).call(0, b"mine") == b"mine"
-    assert "bound to another" in fails(link.StartpointRefused, lambda: bob.startpoint(copy))
+    assert "bound to another" in raises(link.StartpointRefused, lambda: bob.startpoint(copy))
     used = bob.startpoint(further)
     used.call(0)
     endpoint.revoke(copy)
-    assert "revoked" in fails(link.Error, lambda: used.call(0))
+    assert "revoked" in raises(link.Error, lambda: used.call(0))
     alice.startpoint(whole).call(0)
-    assert "weak" in fails(link.StartpointRefused, lambda: server.endpoint({{}}, protection=link.Protection.NONE))
-    fails(ValueError, lambda: server.copy_for(whole, b"short"))
+    raises(ValueError, lambda: server.copy_for(whole, b"short"))
     squeezed = server.endpoint({{0: lambda request: request.payload}}, transforms=["zstd"])
     assert alice.startpoint(squeezed.startpoint()).call(0, bytes(100_000)) == bytes(100_000)
-    fails(link.TransformRefused, lambda: server.endpoint({{}}, transforms=["unheard-of"]))
+    raises(link.TransformRefused, lambda: server.endpoint({{}}, transforms=["unheard-of"]))
     identity = link.Identity.generate()
     link.Domain(identity, {JOB}).close()
-    assert "already" in fails(link.IdentityUnusable, lambda: link.Domain(identity, {JOB}))
-    fails(ValueError, lambda: domain(listen=["nowhere"]))
+    assert "already" in raises(link.IdentityUnusable, lambda: link.Domain(identity, {JOB}))
+    raises(ValueError, lambda: domain(listen=["nowhere"]))
 """,
         tmp_path,
     )
@@ -293,10 +471,7 @@ def test_groups_are_called_together(package: Package, tmp_path: Path) -> None:
     package.run(
         f"""
 import struct
-from gambeson import link
-
-def domain(**options):
-    return link.Domain(link.Identity.generate(), {JOB}, **options)
+{DOMAINS}
 
 members = []
 servers = [domain(listen=["127.0.0.1:0"]) for _ in range(3)]
@@ -329,17 +504,7 @@ else:
 def test_regions_are_reached_as_far_as_windows_go(package: Package, tmp_path: Path) -> None:
     package.run(
         f"""
-from gambeson import link
-
-def domain(**options):
-    return link.Domain(link.Identity.generate(), {JOB}, **options)
-
-def fails(kind, call):
-    try:
-        call()
-    except kind as error:
-        return str(error)
-    raise SystemExit("it did not fail")
+{DOMAINS}
 
 with domain(listen=["127.0.0.1:0"]) as server, domain() as client:
     endpoint = server.endpoint({{}})
@@ -356,12 +521,12 @@ with domain(listen=["127.0.0.1:0"]) as server, domain() as client:
     region.write(0, b"new")
     assert region.read() == b"new3PUTwayabcdef"
     assert region.read(3, 2) == b"3P"
-    fails(link.StartpointRefused, lambda: region.read(1, 16))
-    fails(link.StartpointRefused, lambda: region.read(1 << 40, 1 << 40))
-    assert "memory" in fails(link.Error, lambda: startpoint.get(region.number, 0, 8, timeout=30))
+    raises(link.StartpointRefused, lambda: region.read(1, 16))
+    raises(link.StartpointRefused, lambda: region.read(1 << 40, 1 << 40))
+    assert "memory" in raises(link.Error, lambda: startpoint.get(region.number, 0, 8, timeout=30))
     only_read = client.startpoint(endpoint.startpoint(region.window(read=True)))
     assert only_read.get(region.number, 0, 16, timeout=30) == region.read()
-    fails(link.Error, lambda: only_read.put(region.number, 0, b"no", timeout=30))
+    raises(link.Error, lambda: only_read.put(region.number, 0, b"no", timeout=30))
 """,
         tmp_path,
     )
@@ -386,19 +551,13 @@ def test_pinned_keys_and_certificates_say_who_is_there(package: Package, tmp_pat
     for name, issuer in (("site", None), ("other", None), ("ocean", "site"), ("ice", "site"), ("stranger", "other")):
         certificate(tmp_path, name, issuer)
     package.run(
-        """
+        RAISES
+        + """
 from pathlib import Path
 from gambeson import link
 
 def identity(name):
     return link.Identity.from_pem(Path(f"{name}.pem").read_bytes(), Path(f"{name}.key").read_bytes())
-
-def fails(kind, call):
-    try:
-        call()
-    except kind as error:
-        return str(error)
-    raise SystemExit("it did not fail")
 
 def who(request):
     return f"{request.peer.name} {' '.join(request.peer.roles)}".encode()
@@ -409,7 +568,7 @@ with link.Domain(identity("ocean"), site, listen=["127.0.0.1:0"]) as ocean:
     with link.Domain(identity("ice"), site) as ice:
         assert ice.startpoint(secret).call(0, timeout=30) == b"ice.example model"
     with link.Domain(identity("stranger"), site) as stranger:
-        fails(link.Refused, lambda: stranger.startpoint(secret))
+        raises(link.Refused, lambda: stranger.startpoint(secret))
 
 alice, bob = link.Identity.generate(), link.Identity.generate()
 known = link.Trust().pinned(bob.key_hash, "bob", roles=["reader", "writer"])
@@ -418,9 +577,9 @@ with link.Domain(alice, known, listen=["127.0.0.1:0"], shm=False) as server:
     with link.Domain(bob, link.Trust().pinned(server.key_hash, "alice")) as client:
         assert client.startpoint(secret).call(0, timeout=30) == b"bob reader writer"
     with link.Domain(link.Identity.generate(), link.Trust().pinned(server.key_hash, "alice")) as stranger:
-        fails(link.Refused, lambda: stranger.startpoint(secret))
-fails(link.IdentityUnusable, lambda: link.Identity.from_pem(b"none", b"none"))
-fails(ValueError, lambda: link.Trust().pinned(b"short", "bob"))
+        raises(link.Refused, lambda: stranger.startpoint(secret))
+raises(link.IdentityUnusable, lambda: link.Identity.from_pem(b"none", b"none"))
+raises(ValueError, lambda: link.Trust().pinned(b"short", "bob"))
 """,
         tmp_path,
     )

@@ -204,7 +204,7 @@ def test_planted_policy_that_only_we_can_write_has_no_effect(
 
 def test_unreadable_policy(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
     job = run(gambeson, mpi, ["true"], "--policy", str(tmp_path / "none.toml"))
-    refused(job, "none.toml cannot be read (No such file", "make it readable for you, or name another with --policy")
+    refused(job, "none.toml cannot be read (No such file", "make it readable for you, or name another one")
 
 
 @pytest.mark.parametrize(

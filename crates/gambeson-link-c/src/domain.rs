@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use gambeson_link::{Config, Domain, KeyHash, Policy, Progress};
 
@@ -56,7 +56,16 @@ pub extern "C" fn gambeson_link_config_new(
     })
 }
 
-fn set(
+/// A domain of the job that this process belongs to: a fresh key, the job's secret to prove, its rank and host, and the
+/// policy of the job, and the directory of the site that the job was started at. It listens nowhere yet.
+#[unsafe(no_mangle)]
+pub extern "C" fn gambeson_link_config_from_job(
+    config: Option<&mut MaybeUninit<Option<Box<gambeson_link_config>>>>,
+) -> gambeson_link_status {
+    done(|| make(config, || Ok(gambeson_link_config(Config::from_job()?))))
+}
+
+pub(crate) fn set(
     config: Option<&mut gambeson_link_config>,
     change: impl FnOnce(&mut Config) -> Result<(), Failure>,
 ) -> gambeson_link_status {
@@ -92,6 +101,24 @@ pub unsafe extern "C" fn gambeson_link_config_host(
     set(config, |config| {
         // SAFETY: the caller's promise.
         config.host = unsafe { text(host, "the host")? }.into();
+        Ok(())
+    })
+}
+
+/// The address of its host that it states, for policy rules about subnets; without one the first that it listens on, if
+/// that is one that others can reach. Of who states none, the stronger answer holds.
+///
+/// An address such as `10.1.2.3` or `fd00::1`, without a port.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_config_address(
+    config: Option<&mut gambeson_link_config>,
+    address: *const c_char,
+) -> gambeson_link_status {
+    set(config, |config| {
+        // SAFETY: the caller's promise.
+        let wanted = unsafe { text(address, "the address")? };
+        let found = wanted.parse::<IpAddr>();
+        config.address = Some(found.map_err(|_| Failure::argument(format!("{wanted:?} is no address of a host")))?);
         Ok(())
     })
 }

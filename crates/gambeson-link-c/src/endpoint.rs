@@ -3,12 +3,12 @@
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 
-use gambeson_link::{Attributes, Call, Endpoint, Handlers, Protection, Request};
+use gambeson_link::{Attributes, Call, Endpoint, Handlers, Request};
 
 use crate::domain::gambeson_link_domain;
 use crate::failure::{Failure, done, free, gambeson_link_status};
 use crate::identity::gambeson_link_peer;
-use crate::raw::{bytes, given, make, protection_of, text, texts};
+use crate::raw::{bytes, given, hand_out, make, protection_of, show, text, texts};
 use crate::region::{gambeson_link_window, memory};
 use crate::startpoint::gambeson_link_capability;
 
@@ -57,12 +57,12 @@ impl User {
     }
 }
 
-/// Makes attributes of class `data`, sealed, for messages of up to 64 MiB.
+/// Makes attributes of class `data`, protected as the policy says, for messages of up to 64 MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn gambeson_link_attributes_new(
     attributes: Option<&mut MaybeUninit<Option<Box<gambeson_link_attributes>>>>,
 ) -> gambeson_link_status {
-    done(|| make(attributes, || Ok(gambeson_link_attributes(Attributes::default().protection(Protection::Privacy)))))
+    done(|| make(attributes, || Ok(gambeson_link_attributes(Attributes::default()))))
 }
 
 fn set(
@@ -461,19 +461,4 @@ impl gambeson_link_endpoint {
     pub(crate) fn get(&self) -> &Endpoint {
         &self.0
     }
-}
-
-pub(crate) fn hand_out<T>(out: Option<&mut MaybeUninit<T>>, value: T) -> Result<(), Failure> {
-    given(out, "the place for the result")?.write(value);
-    Ok(())
-}
-
-/// Lets C read bytes of ours.
-pub(crate) fn show(
-    found: &[u8],
-    start: Option<&mut MaybeUninit<*const c_void>>,
-    length: Option<&mut MaybeUninit<usize>>,
-) -> Result<(), Failure> {
-    hand_out(start, found.as_ptr().cast())?;
-    hand_out(length, found.len())
 }

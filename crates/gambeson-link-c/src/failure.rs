@@ -42,6 +42,8 @@ pub enum gambeson_link_status {
     Transform = 14,
     /// It is not the message that it was to be.
     Message = 15,
+    /// A policy is not usable.
+    Policy = 16,
 }
 
 use gambeson_link_status as Status;
@@ -73,6 +75,7 @@ impl From<Error> for Failure {
             Error::Startpoint(_) => Status::Startpoint,
             Error::Transform(_) => Status::Transform,
             Error::Message(_) => Status::Message,
+            Error::Policy(_) => Status::Policy,
             Error::Handler(_) => Status::Handler,
             Error::TimedOut(_) => Status::TimedOut,
             Error::Lost(_) => Status::Lost,

@@ -2,13 +2,13 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
-use gambeson_link::{Group, Operation};
+use gambeson_link::{Error, Group, Operation};
 
 use crate::domain::gambeson_link_domain;
-use crate::endpoint::{hand_out, show};
 use crate::failure::{Failure, answer, done, free, gambeson_link_status};
-use crate::raw::{bytes, fill, given, list, make, seconds};
+use crate::raw::{Out, bytes, fill, given, hand_out, list, make, seconds, show};
 use crate::startpoint::gambeson_link_capability;
 
 /// A set of endpoints that are called together, with their order.
@@ -54,12 +54,14 @@ fn operation_of(number: u32) -> Result<Operation, Failure> {
 
 /// A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called.
 ///
-/// As many as `count`; they stay the caller's.
+/// As many as `count`; they stay the caller's. With `flat` all of them are called by this domain itself: nobody passes
+/// anything on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gambeson_link_domain_group(
     domain: Option<&gambeson_link_domain>,
     members: *const Option<&gambeson_link_capability>,
     count: usize,
+    flat: bool,
     group: Option<&mut MaybeUninit<Option<Box<gambeson_link_group>>>>,
 ) -> gambeson_link_status {
     done(|| {
@@ -68,7 +70,8 @@ pub unsafe extern "C" fn gambeson_link_domain_group(
             // SAFETY: the caller's promise.
             let members = unsafe { list(members, count, "the list of members")? };
             let members = members.iter().map(|member| given(*member, "a member").map(|member| member.0.clone()));
-            Ok(gambeson_link_group(domain.get().group(members.collect::<Result<Vec<_>, _>>()?)))
+            let group = domain.get().group(members.collect::<Result<Vec<_>, _>>()?);
+            Ok(gambeson_link_group(if flat { group.flat() } else { group }))
         })
     })
 }
@@ -94,13 +97,31 @@ pub unsafe extern "C" fn gambeson_link_group_send(
     patience: f64,
     results: Option<&mut MaybeUninit<Option<Box<gambeson_link_results>>>>,
 ) -> gambeson_link_status {
+    let send = |group: &Group, payload: &[u8], patience| {
+        let sent = group.send(handler, payload, patience);
+        sent.into_iter().map(|one| one.map(|()| Vec::new())).collect()
+    };
+    // SAFETY: the caller's promise.
+    unsafe { each(group, (payload, length), patience, results, send) }
+}
+
+/// Has every member asked something.
+///
+/// # Safety
+/// As of `bytes`.
+unsafe fn each(
+    group: Option<&gambeson_link_group>,
+    (payload, length): (*const c_void, usize),
+    patience: f64,
+    results: Out<'_, Option<Box<gambeson_link_results>>>,
+    ask: impl FnOnce(&Group, &[u8], Duration) -> Vec<Result<Vec<u8>, Error>>,
+) -> gambeson_link_status {
     done(|| {
         make(results, || {
-            let group = given(group, "the group")?;
+            let (group, patience) = (given(group, "the group")?, seconds(patience)?);
             // SAFETY: the caller's promise.
-            let sent = group.0.send(handler, unsafe { bytes(payload, length)? }, seconds(patience)?);
-            let sent = sent.into_iter().map(|one| one.map(|()| Vec::new()).map_err(Failure::from));
-            Ok(gambeson_link_results(sent.collect()))
+            let answers = ask(&group.0, unsafe { bytes(payload, length)? }, patience);
+            Ok(gambeson_link_results(answers.into_iter().map(|one| one.map_err(Failure::from)).collect()))
         })
     })
 }
@@ -117,14 +138,9 @@ pub unsafe extern "C" fn gambeson_link_group_call(
     patience: f64,
     results: Option<&mut MaybeUninit<Option<Box<gambeson_link_results>>>>,
 ) -> gambeson_link_status {
-    done(|| {
-        make(results, || {
-            let group = given(group, "the group")?;
-            // SAFETY: the caller's promise.
-            let answers = group.0.call(handler, unsafe { bytes(payload, length)? }, seconds(patience)?);
-            Ok(gambeson_link_results(answers.into_iter().map(|one| one.map_err(Failure::from)).collect()))
-        })
-    })
+    let call = |group: &Group, payload: &[u8], patience| group.call(handler, payload, patience);
+    // SAFETY: the caller's promise.
+    unsafe { each(group, (payload, length), patience, results, call) }
 }
 
 /// Calls all members and combines their answers by an operation, always in the same order and grouping, whether it is

@@ -222,3 +222,21 @@ pub unsafe extern "C" fn gambeson_link_peer_host(
         unsafe { fill_text(&peer.0.host, host, room, length) }
     })
 }
+
+/// The address that it says its host has, if it does: what policy rules about subnets go by.
+///
+/// As `gambeson_link_peer_name` does; `END` if it does not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_peer_address(
+    peer: Option<&gambeson_link_peer>,
+    address: *mut c_char,
+    room: usize,
+    length: Option<&mut MaybeUninit<usize>>,
+) -> gambeson_link_status {
+    answer(|| {
+        let Some(found) = given(peer, "the peer")?.0.address else { return Ok(gambeson_link_status::End) };
+        // SAFETY: the caller's promise.
+        unsafe { fill_text(&found.to_string(), address, room, length)? };
+        Ok(gambeson_link_status::Ok)
+    })
+}

@@ -5,18 +5,22 @@
 //! |---|---|
 //! | [`failure`] | status codes, sentences; no panic leaves this library |
 //! | [`raw`] | what C gives becomes references, slices and numbers, or an error |
-//! | [`identity`], [`domain`], [`endpoint`], [`startpoint`], [`region`], [`group`] | C calls, mapped to safe calls |
+//! | [`identity`], [`policy`], [`domain`], [`refusals`], [`endpoint`], [`startpoint`], [`transport`], [`buffers`], [`region`], [`group`] | C calls, mapped to safe calls |
 //!
 //! Handles are boxes, and pointers to them `Option`s of references: C's null is `None`. What is filled in is
 //! `MaybeUninit`, since C need not have put anything there.
 #![allow(non_camel_case_types, reason = "the names are C's")]
 #![allow(clippy::missing_safety_doc, reason = "the header begins with what holds for all its functions")]
 
+pub mod buffers;
 pub mod domain;
 pub mod endpoint;
 pub mod failure;
 pub mod group;
 pub mod identity;
+pub mod policy;
 mod raw;
+pub mod refusals;
 pub mod region;
 pub mod startpoint;
+pub mod transport;

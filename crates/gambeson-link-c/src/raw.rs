@@ -91,6 +91,18 @@ pub(crate) unsafe fn texts<'t>(start: *const *const c_char, count: usize, what: 
     unsafe { list(start, count, what)?.iter().map(|&one| text(one, what)).collect() }
 }
 
+/// Tells C something.
+pub(crate) fn hand_out<T>(out: Out<'_, T>, value: T) -> Result<(), Failure> {
+    given(out, "the place for the result")?.write(value);
+    Ok(())
+}
+
+/// Lets C read bytes of ours.
+pub(crate) fn show(found: &[u8], start: Out<'_, *const c_void>, length: Out<'_, usize>) -> Result<(), Failure> {
+    hand_out(start, found.as_ptr().cast())?;
+    hand_out(length, found.len())
+}
+
 /// Fills the caller's memory; `length` is told even if there is too little of it.
 ///
 /// # Safety

@@ -6,10 +6,10 @@ use std::mem::MaybeUninit;
 use gambeson_link::{Caveat, Region};
 use gambeson_proto::startpoint::Window;
 
-use crate::endpoint::{gambeson_link_endpoint, hand_out};
+use crate::endpoint::gambeson_link_endpoint;
 use crate::failure::{Failure, done, free, gambeson_link_status};
-use crate::raw::{bytes, fill, given, list, make, room_for, seconds};
-use crate::startpoint::{gambeson_link_pending, gambeson_link_startpoint, with_answer};
+use crate::raw::{bytes, fill, given, hand_out, list, make, room_for, seconds};
+use crate::startpoint::{answered, gambeson_link_pending, gambeson_link_startpoint};
 
 /// Part of a memory region, with what may be done in it.
 #[repr(C)]
@@ -196,11 +196,10 @@ pub unsafe extern "C" fn gambeson_link_startpoint_get(
     done(|| {
         let startpoint = given(startpoint, "the startpoint")?.get();
         let patience = seconds(patience)?;
-        with_answer(|answer| {
-            startpoint.start_get(region, offset, length as u64)?.wait_into(answer, patience)?;
-            // SAFETY: the caller's promise.
-            unsafe { fill(answer, into, length, None) }
-        })
+        let get =
+            |answer: &mut Vec<u8>| startpoint.start_get(region, offset, length as u64)?.wait_into(answer, patience);
+        // SAFETY: the caller's promise.
+        unsafe { answered(into, length, None, get) }
     })
 }
 

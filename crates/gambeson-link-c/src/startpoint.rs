@@ -7,12 +7,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use gambeson_link::{Answers, Capability, Caveat, Expected, KeyHash, Pending, Startpoint};
+use gambeson_link::{Answers, Capability, Caveat, Error, Expected, KeyHash, Pending, Startpoint};
 
 use crate::domain::gambeson_link_domain;
-use crate::endpoint::show;
 use crate::failure::{Failure, answer, done, free, gambeson_link_status};
-use crate::raw::{array, bytes, fill, given, list, make, protection_of, seconds, text};
+use crate::raw::{
+    Out, array, bytes, fill, fill_text, given, hand_out, list, make, protection_of, seconds, show, text,
+};
 use crate::region::{gambeson_link_window, memory};
 
 /// Room enough for any startpoint's bytes.
@@ -44,6 +45,10 @@ pub struct gambeson_link_answers {
 }
 
 impl gambeson_link_startpoint {
+    pub(crate) fn new(bound: Startpoint) -> Self {
+        gambeson_link_startpoint(Arc::new(bound))
+    }
+
     pub(crate) fn get(&self) -> &Arc<Startpoint> {
         &self.0
     }
@@ -52,6 +57,12 @@ impl gambeson_link_startpoint {
 impl gambeson_link_pending {
     pub(crate) fn new(request: Pending<Arc<Startpoint>>) -> Self {
         gambeson_link_pending { request, answer: Vec::new(), here: false }
+    }
+}
+
+impl gambeson_link_answers {
+    pub(crate) fn new(stream: Answers<Arc<Startpoint>>) -> Self {
+        gambeson_link_answers { stream, last: Vec::new() }
     }
 }
 
@@ -100,6 +111,61 @@ pub unsafe extern "C" fn gambeson_link_capability_owner(
         let owner = given(capability, "the startpoint")?.0.owner();
         // SAFETY: the caller's promise.
         unsafe { fill(owner, hash.cast(), owner.len(), None) }
+    })
+}
+
+/// The domain that it is bound to; `None` is a bearer's.
+///
+/// The bytes of a public key's hash: 32. `END` for a bearer's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_capability_holder(
+    capability: Option<&gambeson_link_capability>,
+    hash: *mut u8,
+) -> gambeson_link_status {
+    answer(|| {
+        let Some(holder) = given(capability, "the startpoint")?.0.holder() else {
+            return Ok(gambeson_link_status::End);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { fill(holder, hash.cast(), holder.len(), None)? };
+        Ok(gambeson_link_status::Ok)
+    })
+}
+
+/// The class of its links, by which policies choose.
+///
+/// As `gambeson_link_peer_name` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_capability_class(
+    capability: Option<&gambeson_link_capability>,
+    name: *mut c_char,
+    room: usize,
+    length: Option<&mut MaybeUninit<usize>>,
+) -> gambeson_link_status {
+    done(|| {
+        let capability = given(capability, "the startpoint")?;
+        // SAFETY: the caller's promise.
+        unsafe { fill_text(capability.0.class(), name, room, length) }
+    })
+}
+
+/// The transform modules of its links.
+///
+/// The one at place `at`, from 0 on, as `gambeson_link_peer_name` does; `END` when there are not so many.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_capability_transform(
+    capability: Option<&gambeson_link_capability>,
+    at: usize,
+    name: *mut c_char,
+    room: usize,
+    length: Option<&mut MaybeUninit<usize>>,
+) -> gambeson_link_status {
+    answer(|| {
+        let transforms = given(capability, "the startpoint")?.0.transforms();
+        let Some(found) = transforms.iter().nth(at) else { return Ok(gambeson_link_status::End) };
+        // SAFETY: the caller's promise.
+        unsafe { fill_text(found, name, room, length)? };
+        Ok(gambeson_link_status::Ok)
     })
 }
 
@@ -185,8 +251,7 @@ pub extern "C" fn gambeson_link_domain_startpoint(
     done(|| {
         make(startpoint, || {
             let (domain, capability) = (given(domain, "the domain")?, given(capability, "the startpoint")?);
-            let bound = domain.get().startpoint(&capability.0, seconds(patience)?)?;
-            Ok(gambeson_link_startpoint(Arc::new(bound)))
+            Ok(gambeson_link_startpoint::new(domain.get().startpoint(&capability.0, seconds(patience)?)?))
         })
     })
 }
@@ -222,7 +287,7 @@ pub unsafe extern "C" fn gambeson_link_domain_attach(
                 }
             };
             let attached = domain.get().attach(address, &expected, name, seconds(patience)?)?;
-            Ok(gambeson_link_startpoint(Arc::new(attached)))
+            Ok(gambeson_link_startpoint::new(attached))
         })
     })
 }
@@ -248,11 +313,7 @@ pub extern "C" fn gambeson_link_startpoint_protection(
     startpoint: Option<&gambeson_link_startpoint>,
     protection: Option<&mut MaybeUninit<u32>>,
 ) -> gambeson_link_status {
-    done(|| {
-        let protection = given(protection, "where to put the protection")?;
-        protection.write(given(startpoint, "the startpoint")?.0.protection() as u32);
-        Ok(())
-    })
+    done(|| hand_out(protection, given(startpoint, "the startpoint")?.0.protection() as u32))
 }
 
 /// Sends a request that nobody answers.
@@ -302,10 +363,20 @@ thread_local! {
 /// More is not kept for the next answer.
 const KEPT: usize = 1 << 20;
 
-/// Does something with that memory.
-pub(crate) fn with_answer(work: impl FnOnce(&mut Vec<u8>) -> Result<(), Failure>) -> Result<(), Failure> {
+/// Has an answer put into that memory, and fills the caller's from it.
+///
+/// # Safety
+/// As of `fill`.
+pub(crate) unsafe fn answered(
+    into: *mut c_void,
+    room: usize,
+    length: Out<'_, usize>,
+    ask: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+) -> Result<(), Failure> {
     let mut answer = ANSWER.take();
-    let done = work(&mut answer);
+    let asked = ask(&mut answer).map_err(Failure::from);
+    // SAFETY: the caller's promise.
+    let done = asked.and_then(|()| unsafe { fill(&answer, into, room, length) });
     if answer.capacity() <= KEPT {
         ANSWER.set(answer);
     }
@@ -332,11 +403,10 @@ pub unsafe extern "C" fn gambeson_link_startpoint_call(
         // SAFETY: the caller's promise.
         let payload = unsafe { bytes(payload, length)? };
         let patience = seconds(patience)?;
-        with_answer(|answer| {
-            startpoint.0.call_into(handler, payload, answer, patience)?;
-            // SAFETY: the caller's promise.
-            unsafe { fill(answer, into, room, answer_length) }
-        })
+        // SAFETY: the caller's promise.
+        unsafe {
+            answered(into, room, answer_length, |answer| startpoint.0.call_into(handler, payload, answer, patience))
+        }
     })
 }
 
@@ -430,8 +500,7 @@ pub unsafe extern "C" fn gambeson_link_startpoint_stream(
         make(answers, || {
             // SAFETY: the caller's promise.
             let payload = unsafe { bytes(payload, length)? };
-            let stream = given(startpoint, "the startpoint")?.0.stream_owned(handler, payload)?;
-            Ok(gambeson_link_answers { stream, last: Vec::new() })
+            Ok(gambeson_link_answers::new(given(startpoint, "the startpoint")?.0.stream_owned(handler, payload)?))
         })
     })
 }

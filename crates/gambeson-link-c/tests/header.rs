@@ -34,10 +34,11 @@ fn generated() -> String {
     };
     config.enumeration.rename_variants = RenameRule::ScreamingSnakeCase;
     config.enumeration.prefix_with_name = true;
-    config.export.include =
-        ["gambeson_link_operation", "gambeson_link_progress", "gambeson_link_protection"].map(String::from).into();
-    let files = ["failure", "identity", "domain", "endpoint", "startpoint", "region", "group"];
-    let builder = files.iter().fold(Builder::new().with_config(config), |builder, file| {
+    let enums = ["operation", "progress", "protection", "refusal", "transport"];
+    config.export.include = enums.map(|name| format!("gambeson_link_{name}")).into();
+    let files = ["failure", "identity", "policy", "domain", "refusals", "endpoint", "startpoint", "transport"];
+    let files = files.into_iter().chain(["buffers", "region", "group"]);
+    let builder = files.into_iter().fold(Builder::new().with_config(config), |builder, file| {
         builder.with_src(sources.join(file).with_extension("rs"))
     });
     let mut header = Vec::new();

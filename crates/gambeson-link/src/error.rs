@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use gambeson_proto::policy::PolicyError;
+
 /// Why something with a link did not work.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -17,6 +19,8 @@ pub enum Error {
     Startpoint(String),
     /// It is not the message that it was to be.
     Message(String),
+    /// A policy is not usable.
+    Policy(String),
     /// A transform module is missing, or does not take a message.
     Transform(String),
     /// The handler at the endpoint says no.
@@ -57,6 +61,7 @@ impl Error {
             Error::TimedOut(_) => 6,
             Error::Transform(_) => 8,
             Error::Message(_) => 9,
+            Error::Policy(_) => 10,
             Error::Lost(_) | Error::System { .. } => 7,
         };
         (kind, self.to_string())
@@ -74,6 +79,7 @@ impl Error {
             6 => Error::TimedOut(sentence),
             8 => Error::Transform(sentence),
             9 => Error::Message(sentence),
+            10 => Error::Policy(sentence),
             _ => Error::Lost(sentence),
         }
     }
@@ -91,6 +97,12 @@ impl Error {
     }
 }
 
+impl From<PolicyError> for Error {
+    fn from(cause: PolicyError) -> Self {
+        Error::Policy(cause.to_string())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,6 +111,7 @@ impl fmt::Display for Error {
             | Error::Protocol(what)
             | Error::Startpoint(what)
             | Error::Message(what)
+            | Error::Policy(what)
             | Error::Transform(what)
             | Error::Handler(what)
             | Error::TimedOut(what)

@@ -55,6 +55,7 @@ pub use gather::Gather;
 pub use group::{FORWARD, Group, Operation};
 pub use identity::{Expected, Identity, KeyHash, Peer, Trust};
 pub use pack::Pack;
+pub use policy::read_policy;
 pub use refusals::Refusals;
 pub use region::Region;
 pub use request::Call;

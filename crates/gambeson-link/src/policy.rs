@@ -4,6 +4,7 @@
 //! that is weaker than one of them allows does not come about.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use gambeson_proto::directory::Network;
@@ -11,9 +12,19 @@ use gambeson_proto::key_schedule::PartitionKey;
 use gambeson_proto::policy::{Decision, Place, Policy};
 use gambeson_proto::startpoint::Session as Keys;
 use gambeson_proto::suite::Protection;
+use gambeson_site::policy;
 
+use crate::error::Error;
 use crate::identity::Peer;
 use crate::site::Site;
+
+/// Reads a policy from a `gambeson.toml` that nobody but its owner and root can write.
+///
+/// # Errors
+/// When it cannot be read, somebody else could have written it, or it makes no sense.
+pub fn read_policy(path: &Path) -> Result<Policy, Error> {
+    policy::read(path).map_err(|cause| Error::Policy(cause.to_string()))
+}
 
 /// What holds for a link, and why.
 pub(crate) struct Verdict {

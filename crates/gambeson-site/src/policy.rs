@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use gambeson_proto::policy::{Chosen, Document, PolicyError, Resolution, resolve};
+use gambeson_proto::policy::{Chosen, Document, Policy, PolicyError, Resolution, resolve};
 
 /// What nobody can go below.
 const FLOOR: &str = "/etc/gambeson/gambeson.toml";
@@ -64,6 +64,16 @@ pub fn load(named: Option<&Path>) -> Result<Loaded, Error> {
     Ok(Loaded { resolution, files })
 }
 
+/// Reads one file that stands alone, without a floor.
+///
+/// # Errors
+/// As [`load`].
+pub fn read(path: &Path) -> Result<Policy, Error> {
+    let document = read_document(path, Missing::Refuse, &mut Vec::new())?;
+    let chosen = document.as_ref().map(Chosen::Named);
+    Ok(resolve(None, chosen).map_err(Error::Policy)?.policy)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Missing {
     Ignore,
@@ -80,7 +90,7 @@ fn read_document(path: &Path, missing: Missing, files: &mut Vec<PathBuf>) -> Res
     others_cannot_write("the policy", path, &metadata).map_err(Error::File)?;
     if !metadata.is_file() || metadata.len() > LENGTH_MAX {
         return Err(Error::File(format!(
-            "the policy {} is no regular file of at most 1 MiB; name a gambeson.toml with --policy",
+            "the policy {} is no regular file of at most 1 MiB; name a gambeson.toml",
             path.display()
         )));
     }
@@ -92,7 +102,7 @@ fn read_document(path: &Path, missing: Missing, files: &mut Vec<PathBuf>) -> Res
 
 fn unreadable(path: &Path, error: &io::Error) -> Error {
     Error::File(format!(
-        "the policy {} cannot be read ({error}), so nothing says how the messages are to be protected; make it readable for you, or name another with --policy",
+        "the policy {} cannot be read ({error}), so nothing says how the messages are to be protected; make it readable for you, or name another one",
         path.display()
     ))
 }

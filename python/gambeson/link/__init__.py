@@ -15,12 +15,14 @@
     startpoint.submit(0, b"heat").result()               # a future
     await startpoint.request(0, b"heat", timeout=5)      # in asyncio
     for answer in startpoint.stream(1): ...              # or async for
+    startpoint.call(0, [b"head", rows])                  # several buffers, one message
 
 Everything is sealed unless it is said otherwise. Times are in seconds, sizes in bytes, keys of others the 32 bytes of
 `key_hash`. Whatever has the buffer protocol is a payload and is not copied; nobody may write into it until the call is
 back. A forked child has no links: with multiprocessing, choose the start method `spawn`, or open domains afterwards.
 """
 
+from gambeson.link._answers import Answers
 from gambeson.link._domain import Domain, Endpoint, Progress
 from gambeson.link._errors import (
     Error,
@@ -29,6 +31,7 @@ from gambeson.link._errors import (
     IdentityUnusable,
     Lost,
     MessageUnfit,
+    PolicyUnusable,
     Refused,
     StartpointRefused,
     SystemRefused,
@@ -37,13 +40,16 @@ from gambeson.link._errors import (
 )
 from gambeson.link._group import Group, Operation
 from gambeson.link._identity import Identity, Peer, Trust
+from gambeson.link._pack import Pack
+from gambeson.link._policy import Policy, Refusal, Refusals
 from gambeson.link._region import Region
 from gambeson.link._request import Handler, Request
-from gambeson.link._startpoint import Answers, Capability, Caveat, Protection, Startpoint
+from gambeson.link._startpoint import Capability, Carrier, Caveat, Protection, Startpoint, Transport
 
 __all__ = [
     "Answers",
     "Capability",
+    "Carrier",
     "Caveat",
     "Domain",
     "Endpoint",
@@ -57,9 +63,14 @@ __all__ = [
     "Lost",
     "MessageUnfit",
     "Operation",
+    "Pack",
     "Peer",
+    "Policy",
+    "PolicyUnusable",
     "Progress",
     "Protection",
+    "Refusal",
+    "Refusals",
     "Refused",
     "Region",
     "Request",
@@ -68,5 +79,6 @@ __all__ = [
     "SystemRefused",
     "TimedOut",
     "TransformRefused",
+    "Transport",
     "Trust",
 ]

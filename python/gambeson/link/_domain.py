@@ -6,14 +6,15 @@ import atexit
 import enum
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from gambeson import _native
 from gambeson.link._group import Group
 from gambeson.link._identity import Identity, Trust
+from gambeson.link._policy import Policy, Refusal, Refusals
 from gambeson.link._region import Region
 from gambeson.link._request import Handler, serving
-from gambeson.link._startpoint import Capability, Caveat, Protection, Startpoint
+from gambeson.link._startpoint import Capability, Caveat, Protection, Startpoint, Transport
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,36 +43,89 @@ class Domain:
         trust: Trust,
         *,
         listen: Iterable[str] = (),
+        fabric: Iterable[tuple[str, str | None]] = (),
         host: str | None = None,
+        address: str | None = None,
         rank: int | None = None,
         shm: bool = True,
         progress: Progress = Progress.AUTO,
-        weakest: Protection = Protection.PRIVACY,
+        policy: Policy | None = None,
+        weakest: Protection | None = None,
         patience: float = 60.0,
         silence: float = 20.0,
     ) -> None:
         """Opens a domain.
 
         `listen` has addresses such as `10.0.0.1:4000`, of which port 0 takes a free one; without any, the domain only
-        connects. `host` is this host's name, for people and policies, and `rank` the rank in a job. With `shm`
-        processes of this host may come over shared memory, if it listens at all. `weakest` is the weakest protection
-        that any link of this domain may have. A session that lost its connection waits `patience` seconds for another
+        connects. `fabric` has providers of libfabric over which others may come, too, each with the interface's address
+        or name, or `None` for its first. `host` is this host's name and `address` its address, for people and policies,
+        and `rank` the rank in a job. With `shm` processes of this host may come over shared memory, if it listens at
+        all. `policy` says how links are protected; everything is sealed without one. `weakest` is short for the policy
+        that has the same protection for all. A session that lost its connection waits `patience` seconds for another
         one; after `silence` seconds a connection is given up over which a peer says nothing that owes an answer.
 
         Raises `IdentityUnusable`, `SystemRefused`, and `ValueError` for what is no address.
         """
-        self._native = _native.NativeDomain(
-            identity._native,
-            trust._native,
-            list(listen),
-            host,
-            rank,
-            shm,
-            progress is Progress.MANUAL,
-            weakest.value,
-            patience,
-            silence,
+        if weakest is not None:
+            if policy is not None:
+                raise ValueError("weakest is short for a policy; give one of them")
+            policy = Policy.uniform(weakest)
+        self._open(
+            {
+                "identity": identity._native,
+                "trust": trust._native,
+                "listen": list(listen),
+                "fabric": list(fabric),
+                "host": host,
+                "address": address,
+                "rank": rank,
+                "shm": shm,
+                "manual": progress is Progress.MANUAL,
+                "policy": None if policy is None else policy._native,
+                "patience": patience,
+                "silence": silence,
+            }
         )
+
+    @classmethod
+    def from_job(
+        cls,
+        *,
+        listen: Iterable[str] = (),
+        fabric: Iterable[tuple[str, str | None]] = (),
+        address: str | None = None,
+        shm: bool = True,
+        progress: Progress = Progress.AUTO,
+        patience: float = 60.0,
+        silence: float = 20.0,
+    ) -> Self:
+        """A domain of the job that this process belongs to: a fresh key, the job's secret to prove, its rank and host,
+        and the policy of the job, and the directory of the site that the job was started at. It listens nowhere yet.
+
+        The arguments are those of `Domain`. Raises `IdentityUnusable` in a process of no job, `SystemRefused`, and
+        `ValueError` for what is no address.
+        """
+        domain = cls.__new__(cls)
+        domain._open(
+            {
+                "identity": None,
+                "trust": None,
+                "listen": list(listen),
+                "fabric": list(fabric),
+                "host": None,
+                "address": address,
+                "rank": None,
+                "shm": shm,
+                "manual": progress is Progress.MANUAL,
+                "policy": None,
+                "patience": patience,
+                "silence": silence,
+            }
+        )
+        return domain
+
+    def _open(self, options: _native.Options) -> None:
+        self._native = _native.NativeDomain(options)
         self._endpoints: set[Endpoint] = set()
         _open.add(self)
 
@@ -101,10 +155,9 @@ class Domain:
         what it yields, or each of an iterator that it returns, is one of a stream of answers. What it raises is said to
         who asked. `class_name` is the class of the endpoint's links, by which policies go, `protection` how they are
         protected at the least, whatever the policies of both ends say, and `message_max` the longest message that it
-        takes, in bytes.
-        `transforms` names modules that requests and answers go through in front of the protection; every domain has
-        `zstd`. With `forwards` the endpoint passes messages of groups on, and whoever may call that handler has this
-        domain connect where the startpoints lead that he hands it.
+        takes, in bytes. `transforms` names modules that requests and answers go through in front of the protection;
+        every domain has `zstd`. With `forwards` the endpoint passes messages of groups on, and whoever may call that
+        handler has this domain connect where the startpoints lead that he hands it.
 
         Raises `StartpointRefused`, `TransformRefused`.
         """
@@ -112,17 +165,22 @@ class Domain:
         native = self._native.endpoint(serve, class_name, protection.value, message_max, list(transforms), forwards)
         return Endpoint(native, self._endpoints)
 
-    def startpoint(self, capability: Capability | Buffer, timeout: float | None = 10.0) -> Startpoint:
+    def startpoint(
+        self, capability: Capability | Buffer, timeout: float | None = 10.0, *, transport: Transport | None = None
+    ) -> Startpoint:
         """Binds a startpoint that came from elsewhere: connects to its owner, unless there is a session with it, and
         opens a link.
 
-        Bytes of a startpoint do as well. `timeout` is in seconds. In asyncio: `await asyncio.to_thread(...)`.
+        Bytes of a startpoint do as well. `timeout` is in seconds. With a `transport` the link goes over that, whatever
+        the rule says; links to one owner share a session if they wish for the same. In asyncio:
+        `await asyncio.to_thread(...)`.
 
         Raises `Refused`, `Lost`, `TimedOut`, `StartpointRefused`.
         """
         if not isinstance(capability, Capability):
             capability = Capability.decode(capability)
-        return Startpoint(self._native.startpoint(capability._native, timeout), self)
+        over = None if transport is None else transport.value
+        return Startpoint(self._native.startpoint(capability._native, over, timeout), self)
 
     def attach(
         self,
@@ -148,9 +206,12 @@ class Domain:
             raise ValueError(what)
         return Startpoint(self._native.attach(address, key, role or "", name, timeout), self)
 
-    def group(self, members: Iterable[Capability]) -> Group:
-        """A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called."""
-        return Group(self._native.group([member._native for member in members]), self)
+    def group(self, members: Iterable[Capability], *, flat: bool = False) -> Group:
+        """A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called.
+
+        With `flat` all of them are called by this domain itself: nobody passes anything on.
+        """
+        return Group(self._native.group([member._native for member in members], flat), self)
 
     def copy_for(self, capability: Capability, holder: Buffer) -> Capability:
         """A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends
@@ -159,6 +220,17 @@ class Domain:
         `holder` is the other domain's `key_hash`. Raises `StartpointRefused`, `IdentityUnusable`.
         """
         return Capability(self._native.copy_for(capability._native, holder))
+
+    def refusals(self) -> Refusals:
+        """What it refused so far, by reason."""
+        connections, tampered, names, startpoints = self._native.refusals()
+        return Refusals(connections, tampered, names, {Refusal(reason): count for reason, count in startpoints})
+
+    def set_policy(self, policy: Policy) -> None:
+        """Follows another policy from now on. Links that are weaker than it allows end, and say why; the others stay
+        as they are. The domains at the other ends keep theirs.
+        """
+        self._native.set_policy(policy._native)
 
     def progress(self, wait: float = 0.0) -> bool:
         """Does what there is to do: takes what has come, runs handlers, sends what waits. With `Progress.MANUAL`

@@ -27,6 +27,10 @@ class TransformRefused(Error, ValueError):
     """A transform module is missing, or does not take a message."""
 
 
+class PolicyUnusable(Error, ValueError):
+    """A policy is not usable."""
+
+
 class MessageUnfit(Error, ValueError):
     """It is not the message that it was to be."""
 

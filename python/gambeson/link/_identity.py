@@ -97,3 +97,5 @@ class Peer:
     """What it may be asked to be."""
     host: str
     """The host that it says it is on; vouched for by whoever vouches for it."""
+    address: str | None
+    """The address that it says its host has, if it does: what policy rules about subnets go by."""

@@ -27,8 +27,8 @@ class Request:
     @property
     def peer(self) -> Peer:
         """Who sent it, proved."""
-        key, name, roles, host = self._native.peer()
-        return Peer(bytes(key), name, tuple(roles), host)
+        key, name, roles, host, address = self._native.peer()
+        return Peer(bytes(key), name, tuple(roles), host, address)
 
     @property
     def is_cancelled(self) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias, Union
 
 from gambeson import _native
-from gambeson.link._errors import TimedOut
+from gambeson.link._answers import Answers
+from gambeson.link._future import Promise, within
+from gambeson.link._pack import Pack
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+# One buffer, or several, which are one message.
+Payload: TypeAlias = Union["Buffer", Sequence["Buffer"]]
 
 
 class Protection(enum.Enum):
@@ -26,6 +30,27 @@ class Protection(enum.Enum):
     """Authenticated, in clear: nobody alters."""
     NONE = "none"
     """Neither."""
+
+
+class Transport(enum.Enum):
+    """How to get to an address."""
+
+    TCP = 1
+    """TCP."""
+    SHM = 2
+    """Shared memory on one host."""
+    FABRIC = 3
+    """An endpoint of one of libfabric's providers."""
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """What moves the bytes of a link, and where to."""
+
+    transport: Transport
+    """By which of the transports."""
+    text: str
+    """For people: `tcp 10.1.2.3:4000`, say."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +135,11 @@ class Capability:
         """The class of its links, by which policies choose."""
         return self._native.class_name()
 
+    @property
+    def transforms(self) -> tuple[str, ...]:
+        """The transform modules of its links."""
+        return tuple(self._native.transforms())
+
     def narrow(self, *caveats: Caveat) -> Capability:
         """Narrows it.
 
@@ -128,38 +158,11 @@ class Capability:
         )
 
 
-_T = TypeVar("_T")
-
-
-class _Promise(Future[_T]):
-    """A future of something under way; to cancel it ends that, too."""
-
-    def __init__(self, begin: Callable[[Callable[[bytes | None, BaseException | None], None]], _native.NativeTask]):
-        super().__init__()
-        self._task = begin(self._done)
-
-    def _done(self, answer: Any, error: BaseException | None) -> None:
-        try:
-            if error is None:
-                self.set_result(answer)
-            else:
-                self.set_exception(error)
-        except InvalidStateError:
-            pass
-
-    def cancel(self) -> bool:
-        if self.cancelled() or not super().cancel():
-            return self.cancelled()
-        self._task.cancel()
-        # Whoever waits for several futures waits for this word, too.
-        self.set_running_or_notify_cancel()
-        return True
-
-
 class Startpoint:
     """One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
 
-    A context manager, too. Threads may share it.
+    A context manager, too. Threads may share it. A payload is a buffer, or a sequence of buffers, which the handler
+    gets as one message; of long ones what lies within a buffer is sealed straight from there.
     """
 
     def __init__(self, native: _native.NativeStartpoint, domain: object) -> None:
@@ -177,7 +180,26 @@ class Startpoint:
         """How the link is protected: as the policies of both ends, the endpoint and the startpoint want it."""
         return Protection(self._native.protection())
 
-    def send(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> None:
+    @property
+    def carrier(self) -> Carrier | None:
+        """What it goes over at present; `None` while the connection is lost.
+
+        Raises `Lost` when the link is over.
+        """
+        found = self._native.carrier()
+        return None if found is None else Carrier(Transport(found[0]), found[1])
+
+    def prefer(self, transport: Transport | None, timeout: float | None = 10.0) -> None:
+        """Goes on over this transport, or over what the rule says, and waits for the change at most so long. All links
+        of its session go with it: a link that is to go its own way is bound by `Domain::startpoint_over`. Nothing is
+        lost and nothing comes twice.
+
+        `timeout` is in seconds. Raises `Lost`, `TimedOut`, `SystemRefused` when the endpoint is not to be reached so;
+        the link stays where it is then.
+        """
+        self._native.prefer(None if transport is None else transport.value, timeout)
+
+    def send(self, handler: int, payload: Payload = b"", timeout: float | None = None) -> None:
         """Sends a request that nobody answers.
 
         Waits at most `timeout` seconds for room; it goes out even after `TimedOut`.
@@ -185,7 +207,7 @@ class Startpoint:
         self._native.post(handler, payload)
         self._native.flush(timeout)
 
-    def post(self, handler: int, payload: Buffer = b"") -> None:
+    def post(self, handler: int, payload: Payload = b"") -> None:
         """Sends a request that nobody answers, and does not wait: what finds no room stays in memory. Who posts much
         asks `Startpoint.flush` now and then.
         """
@@ -198,14 +220,14 @@ class Startpoint:
         """
         self._native.flush(timeout)
 
-    def call(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> bytes:
+    def call(self, handler: int, payload: Payload = b"", timeout: float | None = None) -> bytes:
         """Sends a request and waits for its answer, at most so long.
 
         `timeout` is in seconds. Raises `HandlerRefused`, `StartpointRefused`, `TimedOut`, `Lost`.
         """
         return self._native.call(handler, payload, timeout)
 
-    def call_into(self, handler: int, payload: Buffer, into: Buffer, timeout: float | None = None) -> int:
+    def call_into(self, handler: int, payload: Payload, into: Buffer, timeout: float | None = None) -> int:
         """`Startpoint.call` into memory that is there: `answer` is emptied first.
 
         `into` is anything with a writable buffer; the result is how many bytes came. Raises as `call`, and
@@ -213,33 +235,38 @@ class Startpoint:
         """
         return self._native.call_into(handler, payload, into, timeout)
 
-    def submit(self, handler: int, payload: Buffer = b"") -> Future[bytes]:
+    def submit(self, handler: int, payload: Payload = b"") -> Future[bytes]:
         """Sends a request whose answer is waited for later, or awaited.
 
         The future is of the kind that executors give: `concurrent.futures.wait` takes it, `asyncio.wrap_future` makes
         it awaitable, and cancelling it cancels the request. With manual progress somebody has to make some.
         """
-        return _Promise(lambda done: self._native.submit(handler, payload, done))
+        return Promise(lambda done: self._native.submit(handler, payload, done))
 
-    async def request(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> bytes:
+    async def request(self, handler: int, payload: Payload = b"", timeout: float | None = None) -> bytes:
         """Sends a request whose answer is waited for later, or awaited.
 
         For asyncio: as `call`, and a task that is cancelled cancels the request.
         """
-        answer = asyncio.wrap_future(self.submit(handler, payload))
-        try:
-            return await asyncio.wait_for(answer, timeout)
-        except TimedOut:
-            raise
-        except TimeoutError:
-            raise TimedOut(f"no answer within {timeout} s") from None
+        return await within(self.submit(handler, payload), timeout)
 
-    def stream(self, handler: int, payload: Buffer = b"", timeout: float | None = None) -> Answers:
+    def stream(self, handler: int, payload: Payload = b"", timeout: float | None = None) -> Answers:
         """Sends a request that is answered by a stream.
 
         `timeout`, in seconds, is for each answer.
         """
         return Answers(self._native.stream(handler, payload), timeout)
+
+    def pack(self, handler: int, size: int) -> Pack:
+        """Begins to pack a request whose message will have `size` bytes. Over links with transform modules it is put
+        together first.
+
+        with startpoint.pack(handler, size) as pack:
+                pack.put(head)
+                pack.put(rows)
+                answer = pack.call(timeout=5)
+        """
+        return Pack(self._native.pack(handler, size))
 
     def put(self, region: int, offset: int, payload: Buffer, timeout: float | None = None) -> None:
         """Puts bytes into a memory region of the endpoint, from `offset` on, and waits until they are there, at most so
@@ -255,7 +282,7 @@ class Startpoint:
 
         A future as that of `submit`.
         """
-        return _Promise(lambda done: self._native.submit_put(region, offset, payload, done))
+        return Promise(lambda done: self._native.submit_put(region, offset, payload, done))
 
     def get(self, region: int, offset: int, length: int, timeout: float | None = None) -> bytes:
         """As `get_into`, and the result is the bytes.
@@ -277,7 +304,7 @@ class Startpoint:
 
         A future as that of `submit`.
         """
-        return _Promise(lambda done: self._native.submit_get(region, offset, length, done))
+        return Promise(lambda done: self._native.submit_get(region, offset, length, done))
 
     def close(self) -> None:
         """Releases the link. What is under way goes on to its end."""
@@ -297,61 +324,3 @@ class Startpoint:
             "a bound startpoint belongs to its process and is not pickled; give bytes(startpoint.capability) away "
             "where a secret may go, best of a copy that is bound to who gets it (Domain.copy_for)"
         )
-
-
-class Answers:
-    """A stream of answers; dropping it cancels the request.
-
-    An iterator, and an asynchronous one; `close`, or the end of a `with`, cancels the request.
-    """
-
-    def __init__(self, native: _native.NativeAnswers, timeout: float | None) -> None:
-        """`Startpoint.stream` makes one."""
-        self._native = native
-        self._timeout = timeout
-
-    def __iter__(self) -> Answers:
-        """The stream."""
-        return self
-
-    def __next__(self) -> bytes:
-        """The next answer, waited for at most so long; `None` at the stream's end.
-
-        Raises `HandlerRefused`, `StartpointRefused`, `TimedOut`, `Lost`.
-        """
-        answer = self._native.next(self._timeout)
-        if answer is None:
-            raise StopIteration
-        return answer
-
-    def __aiter__(self) -> Answers:
-        """The stream."""
-        return self
-
-    async def __anext__(self) -> bytes:
-        """The next answer, for tasks, with `Progress.AUTO`: what a stream of the futures' world is made of.
-
-        Raises as `__next__`.
-        """
-        future: Future[bytes | None] = _Promise(self._native.submit_next)
-        try:
-            answer = await asyncio.wait_for(asyncio.wrap_future(future), self._timeout)
-        except TimedOut:
-            raise
-        except TimeoutError:
-            raise TimedOut(f"no further answer within {self._timeout} s") from None
-        if answer is None:
-            raise StopAsyncIteration
-        return answer
-
-    def close(self) -> None:
-        """Takes no further answers: the handler hears of it."""
-        self._native.close()
-
-    def __enter__(self) -> Self:
-        """The stream."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes it."""
-        self.close()

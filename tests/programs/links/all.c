@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #define OK GAMBESON_LINK_STATUS_OK
@@ -55,6 +56,8 @@ static void who(gambeson_link_call *call, void *user) {
     MUST(memcmp(key, user, 32) == 0);
     IS(gambeson_link_peer_name(peer, name, 2, &length), GAMBESON_LINK_STATUS_ROOM);
     MUST(length == strlen("alice"));
+    IS(gambeson_link_peer_address(peer, name, sizeof name, NULL), OK);
+    MUST(strcmp(name, "10.1.2.3") == 0);
     IS(gambeson_link_peer_name(peer, name, sizeof name, NULL), OK);
     IS(gambeson_link_peer_role(peer, 1, role, sizeof role, NULL), OK);
     IS(gambeson_link_peer_role(peer, 2, role, sizeof role, NULL), GAMBESON_LINK_STATUS_END);
@@ -123,6 +126,7 @@ static gambeson_link_domain *open_domain(uint8_t own[32], const uint8_t other[32
     if (listen) IS(gambeson_link_config_listen(config, listen), OK);
     IS(gambeson_link_config_host(config, "here"), OK);
     IS(gambeson_link_config_rank(config, 3), OK);
+    IS(gambeson_link_config_address(config, "10.1.2.3"), OK);
     IS(gambeson_link_config_shm(config, true), OK);
     IS(gambeson_link_config_progress(config, progress), OK);
     IS(gambeson_link_config_weakest(config, GAMBESON_LINK_PROTECTION_INTEGRITY), OK);
@@ -175,6 +179,9 @@ static void nonsense(void) {
     uint8_t key[32] = {0};
     const char latin1[] = {(char)0xe4, 0};
     const gambeson_link_status argument = GAMBESON_LINK_STATUS_ARGUMENT;
+    gambeson_link_policy *policy;
+    gambeson_link_pack *pack;
+    gambeson_link_refusals refusals;
     MUST(*gambeson_link_error() == 0);
     IS(gambeson_link_identity_generate(NULL), argument);
     SAYS("null");
@@ -204,17 +211,41 @@ static void nonsense(void) {
     IS(gambeson_link_config_listen(config, NULL), argument);
     IS(gambeson_link_config_progress(config, 2), argument);
     IS(gambeson_link_config_weakest(config, 0), argument);
+    IS(gambeson_link_config_address(config, "10.1.2.3:4000"), argument);
+    IS(gambeson_link_config_address(config, "10.1.2.3"), OK);
+    IS(gambeson_link_config_listen_fabric(config, NULL, NULL), argument);
+    IS(gambeson_link_config_policy(config, NULL), argument);
+    IS(gambeson_link_config_from_job(NULL), argument);
     IS(gambeson_link_config_patience(config, -1), argument);
     IS(gambeson_link_config_patience(config, 0.0 / 0.0), argument);
     IS(gambeson_link_config_patience(config, 1e300), OK);
     IS(gambeson_link_domain_open(config, NULL), argument);
     IS(gambeson_link_domain_open(NULL, &domain), argument);
+    IS(gambeson_link_config_from_job(&config), GAMBESON_LINK_STATUS_IDENTITY);
+    SAYS("gambeson run");
+    MUST(config == NULL);
+    IS(gambeson_link_policy_parse("protection = \"some\"", "the text", &policy), GAMBESON_LINK_STATUS_POLICY);
+    SAYS("the text:1");
+    MUST(policy == NULL);
+    IS(gambeson_link_policy_parse(NULL, "the text", &policy), argument);
+    IS(gambeson_link_policy_read("/nowhere/gambeson.toml", &policy), GAMBESON_LINK_STATUS_POLICY);
+    SAYS("/nowhere/gambeson.toml");
+    IS(gambeson_link_domain_set_policy(NULL, policy), argument);
+    IS(gambeson_link_domain_refusals(NULL, &refusals), argument);
     IS(gambeson_link_capability_decode("nothing", 7, &capability), GAMBESON_LINK_STATUS_STARTPOINT);
     IS(gambeson_link_capability_decode(NULL, 7, &capability), argument);
     IS(gambeson_link_capability_narrow_uses(NULL, 1), argument);
     IS(gambeson_link_domain_startpoint(NULL, NULL, 1, &startpoint), argument);
     IS(gambeson_link_startpoint_send(NULL, 0, NULL, 0), argument);
     IS(gambeson_link_startpoint_flush(NULL, 0), argument);
+    IS(gambeson_link_startpoint_gather_send(NULL, 0, NULL, 0), argument);
+    IS(gambeson_link_domain_startpoint_over(NULL, GAMBESON_LINK_TRANSPORT_TCP, NULL, 1, &startpoint), argument);
+    IS(gambeson_link_startpoint_carrier(NULL, NULL, NULL, 0, NULL), argument);
+    IS(gambeson_link_startpoint_prefer(NULL, GAMBESON_LINK_TRANSPORT_TCP, 1), argument);
+    IS(gambeson_link_startpoint_pack(NULL, 0, 0, &pack), argument);
+    IS(gambeson_link_pack_put(NULL, NULL, 0), argument);
+    IS(gambeson_link_pack_send(NULL), argument);
+    IS(gambeson_link_pack_call(NULL, NULL, 0, NULL, 1), argument);
     IS(gambeson_link_pending_test(NULL), argument);
     IS(gambeson_link_pending_wait(NULL, 0), argument);
     IS(gambeson_link_answers_next(NULL, 0, NULL, NULL), argument);
@@ -233,8 +264,22 @@ static void nonsense(void) {
     gambeson_link_startpoint_free(NULL);
     gambeson_link_pending_free(NULL);
     gambeson_link_answers_free(NULL);
+    gambeson_link_pack_free(NULL);
+    gambeson_link_policy_free(NULL);
     gambeson_link_group_free(NULL);
     gambeson_link_results_free(NULL);
+}
+
+/* The three answers of a stream. */
+static void three_answers(gambeson_link_answers *answers) {
+    const void *bytes;
+    size_t length;
+    for (uint8_t at = 0; at < 3; at++) {
+        IS(gambeson_link_answers_next(answers, 10, &bytes, &length), OK);
+        MUST(length == 1 && *(const uint8_t *)bytes == at);
+    }
+    IS(gambeson_link_answers_next(answers, 10, &bytes, &length), GAMBESON_LINK_STATUS_END);
+    gambeson_link_answers_free(answers);
 }
 
 static void requests(gambeson_link_startpoint *link, size_t *counted) {
@@ -292,13 +337,219 @@ static void requests(gambeson_link_startpoint *link, size_t *counted) {
     uint8_t three = 3;
     for (uint32_t handler = STREAM; handler <= ITEMS; handler += ITEMS - STREAM) {
         IS(gambeson_link_startpoint_stream(link, handler, &three, 1, &answers), OK);
-        for (uint8_t at = 0; at < 3; at++) {
-            IS(gambeson_link_answers_next(answers, 10, &bytes, &length), OK);
-            MUST(length == 1 && *(const uint8_t *)bytes == at);
-        }
-        IS(gambeson_link_answers_next(answers, 10, &bytes, &length), GAMBESON_LINK_STATUS_END);
-        gambeson_link_answers_free(answers);
+        three_answers(answers);
     }
+}
+
+/* An endpoint with the handlers that answer with what they get. */
+static gambeson_link_startpoint *plain_link(gambeson_link_domain *server, gambeson_link_domain *client,
+                                            const char *class, size_t *counted, gambeson_link_endpoint **endpoint) {
+    gambeson_link_attributes *attributes;
+    gambeson_link_handlers *handlers;
+    gambeson_link_capability *capability;
+    gambeson_link_startpoint *link;
+    IS(gambeson_link_attributes_new(&attributes), OK);
+    IS(gambeson_link_attributes_class(attributes, class), OK);
+    IS(gambeson_link_handlers_new(&handlers), OK);
+    IS(gambeson_link_handlers_inline(handlers, ECHO, echo, NULL), OK);
+    IS(gambeson_link_handlers_inline(handlers, COUNT, count, counted), OK);
+    IS(gambeson_link_handlers_threaded(handlers, STREAM, stream, NULL), OK);
+    IS(gambeson_link_domain_endpoint(server, attributes, handlers, endpoint), OK);
+    gambeson_link_attributes_free(attributes);
+    IS(gambeson_link_endpoint_startpoint(*endpoint, NULL, 0, &capability), OK);
+    IS(gambeson_link_domain_startpoint(client, capability, 10, &link), OK);
+    gambeson_link_capability_free(capability);
+    return link;
+}
+
+static void waits_for(gambeson_link_pending *pending, const void *expected, size_t size) {
+    const void *bytes;
+    size_t length;
+    IS(gambeson_link_pending_wait(pending, 10), OK);
+    IS(gambeson_link_pending_answer(pending, &bytes, &length), OK);
+    MUST(length == size && memcmp(bytes, expected, size) == 0);
+    gambeson_link_pending_free(pending);
+}
+
+/* Requests gathered from several buffers. */
+static void gathered(gambeson_link_startpoint *link, size_t *counted) {
+    static uint8_t block[20 * 15000], answer[sizeof block];
+    const gambeson_link_piece hello[] = {{"he", 2}, {NULL, 0}, {"llo", 3}}, three = {"\3", 1}, none = {NULL, 3};
+    gambeson_link_piece many[20];
+    gambeson_link_pending *pending;
+    gambeson_link_answers *answers;
+    char text[8];
+    size_t length, before = __atomic_load_n(counted, __ATOMIC_SEQ_CST);
+    IS(gambeson_link_startpoint_gather_call(link, ECHO, hello, 3, text, sizeof text, &length, 10), OK);
+    MUST(length == 5 && memcmp(text, "hello", 5) == 0);
+    IS(gambeson_link_startpoint_gather_call(link, ECHO, hello, 3, text, 4, &length, 10), GAMBESON_LINK_STATUS_ROOM);
+    IS(gambeson_link_startpoint_gather_call(link, ECHO, NULL, 0, text, 4, &length, 10), OK);
+    MUST(length == 0);
+    IS(gambeson_link_startpoint_gather_call(link, ECHO, NULL, 1, text, 4, NULL, 10), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_startpoint_gather_call(link, ECHO, &none, 1, text, 4, NULL, 10), GAMBESON_LINK_STATUS_ARGUMENT);
+    for (size_t at = 0; at < sizeof block; at++) block[at] = (uint8_t)(at / 7);
+    for (size_t at = 0; at < 20; at++) many[at] = (gambeson_link_piece){block + at * 15000, 15000};
+    IS(gambeson_link_startpoint_gather_call(link, ECHO, many, 20, answer, sizeof answer, &length, 10), OK);
+    MUST(length == sizeof block && memcmp(block, answer, length) == 0);
+    IS(gambeson_link_startpoint_gather_start(link, ECHO, many, 20, &pending), OK);
+    waits_for(pending, block, sizeof block);
+    IS(gambeson_link_startpoint_gather_stream(link, STREAM, &three, 1, &answers), OK);
+    three_answers(answers);
+    IS(gambeson_link_startpoint_gather_send(link, COUNT, many, 20), OK);
+    IS(gambeson_link_startpoint_gather_post(link, COUNT, hello, 3), OK);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    MUST(__atomic_load_n(counted, __ATOMIC_SEQ_CST) == before + sizeof block + 5);
+}
+
+static gambeson_link_pack *packed(gambeson_link_startpoint *link, uint32_t handler, const uint8_t *block, size_t size) {
+    gambeson_link_pack *pack;
+    IS(gambeson_link_startpoint_pack(link, handler, size, &pack), OK);
+    for (size_t at = 0; at < size; at += 30000)
+        IS(gambeson_link_pack_put(pack, block + at, size - at < 30000 ? size - at : 30000), OK);
+    return pack;
+}
+
+/* Another thread may not go on with a pack, and may give it up. */
+static void *give_up(void *pack) {
+    IS(gambeson_link_pack_put(pack, "more", 4), GAMBESON_LINK_STATUS_MESSAGE);
+    SAYS("another thread");
+    gambeson_link_pack_free(pack);
+    return NULL;
+}
+
+/* Requests packed one buffer after the other; without modules they are sealed as they come. */
+static void packs(gambeson_link_startpoint *link, size_t *counted, bool whole) {
+    static uint8_t block[100000], answer[sizeof block];
+    gambeson_link_pack *pack;
+    gambeson_link_pending *pending;
+    gambeson_link_answers *answers;
+    pthread_t other;
+    size_t length, before = __atomic_load_n(counted, __ATOMIC_SEQ_CST);
+    for (size_t at = 0; at < sizeof block; at++) block[at] = (uint8_t)(at / 11);
+    for (size_t size = 100; size <= sizeof block; size *= 10) {
+        pack = packed(link, ECHO, block, size);
+        IS(gambeson_link_pack_call(pack, answer, sizeof answer, &length, 10), OK);
+        MUST(length == size && memcmp(block, answer, size) == 0);
+        IS(gambeson_link_pack_start(packed(link, ECHO, block, size), &pending), OK);
+        waits_for(pending, block, size);
+        IS(gambeson_link_pack_send(packed(link, COUNT, block, size)), OK);
+    }
+    IS(gambeson_link_pack_stream(packed(link, STREAM, (const uint8_t *)"\3", 1), &answers), OK);
+    three_answers(answers);
+    MUST(__atomic_load_n(counted, __ATOMIC_SEQ_CST) == before + 111100);
+
+    pack = packed(link, COUNT, block, 60000);
+    IS(gambeson_link_pack_put(pack, "1", 1), GAMBESON_LINK_STATUS_MESSAGE);
+    SAYS("was to have 60000");
+    IS(gambeson_link_pack_send(pack), OK);
+    IS(gambeson_link_startpoint_pack(link, COUNT, sizeof block, &pack), OK);
+    IS(gambeson_link_pack_put(pack, block, sizeof block - 1), OK);
+    IS(gambeson_link_pack_put(pack, NULL, 1), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10),
+       whole ? OK : GAMBESON_LINK_STATUS_MESSAGE);
+    IS(gambeson_link_pack_send(pack), GAMBESON_LINK_STATUS_MESSAGE);
+    SAYS("99999 bytes were put");
+    IS(gambeson_link_startpoint_pack(link, COUNT, sizeof block, &pack), OK);
+    IS(gambeson_link_pack_put(pack, block, 50000), OK);
+    IS(pthread_create(&other, NULL, give_up, pack), 0);
+    IS(pthread_join(other, NULL), 0);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    MUST(__atomic_load_n(counted, __ATOMIC_SEQ_CST) == before + 171100);
+}
+
+/* A policy says how links are protected, and another one may take its place. */
+static void policies(gambeson_link_domain *server, gambeson_link_domain *client, const char *folder, size_t *counted) {
+    gambeson_link_policy *policy;
+    gambeson_link_endpoint *endpoint, *other;
+    gambeson_link_startpoint *link, *sealed;
+    char path[512];
+    uint32_t protection;
+    int length = snprintf(path, sizeof path, "%s/gambeson.toml", folder);
+    MUST(length > 0 && (size_t)length < sizeof path);
+    FILE *file = fopen(path, "w");
+    MUST(file && fputs("protection = \"integrity\"\n[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"secrets\"\n"
+                       "protection = \"privacy\"\n", file) >= 0 && fclose(file) == 0);
+    IS(chmod(path, 0666), 0);
+    IS(gambeson_link_policy_read(path, &policy), GAMBESON_LINK_STATUS_POLICY);
+    SAYS("can be written by others");
+    IS(chmod(path, 0600), 0);
+    IS(gambeson_link_policy_read(path, &policy), OK);
+    IS(gambeson_link_domain_set_policy(server, policy), OK);
+    IS(gambeson_link_domain_set_policy(client, policy), OK);
+    gambeson_link_policy_free(policy);
+    link = plain_link(server, client, "fluxes", counted, &endpoint);
+    sealed = plain_link(server, client, "secrets", counted, &other);
+    IS(gambeson_link_startpoint_protection(link, &protection), OK);
+    MUST(protection == GAMBESON_LINK_PROTECTION_INTEGRITY);
+    IS(gambeson_link_startpoint_protection(sealed, &protection), OK);
+    MUST(protection == GAMBESON_LINK_PROTECTION_PRIVACY);
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    IS(gambeson_link_startpoint_call(sealed, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    IS(gambeson_link_policy_parse("protection = \"privacy\"", "now", &policy), OK);
+    IS(gambeson_link_domain_set_policy(server, policy), OK);
+    gambeson_link_policy_free(policy);
+    MUST(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10) != OK);
+    SAYS("integrity");
+    IS(gambeson_link_startpoint_call(sealed, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    gambeson_link_startpoint_free(link);
+    gambeson_link_startpoint_free(sealed);
+    gambeson_link_endpoint_free(endpoint);
+    gambeson_link_endpoint_free(other);
+}
+
+static void goes_over(gambeson_link_startpoint *link, uint32_t expected, const char *words) {
+    uint32_t transport;
+    char text[256];
+    size_t length, asked;
+    IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), OK);
+    IS(gambeson_link_startpoint_carrier(link, &transport, text, sizeof text, &length), OK);
+    MUST(transport == expected && strncmp(text, words, strlen(words)) == 0 && strlen(text) == length);
+    IS(gambeson_link_startpoint_carrier(link, NULL, NULL, 0, &asked), OK);
+    MUST(asked == length);
+    IS(gambeson_link_startpoint_carrier(link, NULL, text, 2, NULL), GAMBESON_LINK_STATUS_ROOM);
+}
+
+/* By rule and by hand, also a link that is in use. */
+static void transports(gambeson_link_domain *client, gambeson_link_endpoint *endpoint) {
+    gambeson_link_capability *capability;
+    gambeson_link_startpoint *by_rule, *by_hand;
+    IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &capability), OK);
+    IS(gambeson_link_domain_startpoint(client, capability, 10, &by_rule), OK);
+    IS(gambeson_link_domain_startpoint_over(client, 9, capability, 10, &by_hand), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_domain_startpoint_over(client, GAMBESON_LINK_TRANSPORT_TCP, capability, 10, &by_hand), OK);
+    goes_over(by_rule, GAMBESON_LINK_TRANSPORT_SHM, "shm ");
+    goes_over(by_hand, GAMBESON_LINK_TRANSPORT_TCP, "tcp 127.0.0.1:");
+    IS(gambeson_link_startpoint_prefer(by_hand, GAMBESON_LINK_TRANSPORT_SHM, 10), OK);
+    goes_over(by_hand, GAMBESON_LINK_TRANSPORT_SHM, "shm ");
+    IS(gambeson_link_startpoint_prefer(by_rule, GAMBESON_LINK_TRANSPORT_TCP, 10), OK);
+    goes_over(by_rule, GAMBESON_LINK_TRANSPORT_TCP, "tcp 127.0.0.1:");
+    IS(gambeson_link_startpoint_prefer(by_rule, 0, 10), OK);
+    goes_over(by_rule, GAMBESON_LINK_TRANSPORT_SHM, "shm ");
+    MUST(gambeson_link_startpoint_prefer(by_rule, GAMBESON_LINK_TRANSPORT_FABRIC, 10) != OK);
+    goes_over(by_rule, GAMBESON_LINK_TRANSPORT_SHM, "shm ");
+    gambeson_link_startpoint_free(by_rule);
+    gambeson_link_startpoint_free(by_hand);
+    gambeson_link_capability_free(capability);
+}
+
+/* What the tests before were refused, by reason. */
+static void refusals_are_counted(gambeson_link_domain *server, gambeson_link_domain *client) {
+    const int asked_for[] = {GAMBESON_LINK_REFUSAL_METHOD, GAMBESON_LINK_REFUSAL_USED_UP, GAMBESON_LINK_REFUSAL_REVOKED,
+                             GAMBESON_LINK_REFUSAL_MEMORY, GAMBESON_LINK_REFUSAL_ABSENT};
+    gambeson_link_refusals refusals;
+    uint64_t all = 0, known;
+    IS(gambeson_link_domain_refusals(server, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_domain_refusals(server, &refusals), OK);
+    /* Links that nobody used, to endpoints that were closed at once. */
+    known = refusals.startpoints[GAMBESON_LINK_REFUSAL_UNKNOWN];
+    for (size_t at = 0; at < sizeof asked_for / sizeof *asked_for; at++) {
+        MUST(refusals.startpoints[asked_for[at]] > 0);
+        known += refusals.startpoints[asked_for[at]];
+    }
+    for (int at = 0; at < 32; at++) all += refusals.startpoints[at];
+    MUST(all == known && refusals.connections == 0 && refusals.tampered == 0 && refusals.names > 0);
+    IS(gambeson_link_domain_refusals(client, &refusals), OK);
+    for (int at = 0; at < 32; at++) MUST(refusals.startpoints[at] == 0);
 }
 
 /* Narrowed, copied, revoked. */
@@ -307,6 +558,7 @@ static void startpoints(gambeson_link_domain *server, gambeson_link_domain *clie
     gambeson_link_startpoint *link;
     uint8_t bytes[GAMBESON_LINK_CAPABILITY_BYTES], owner[32], key[32];
     uint32_t only[] = {ECHO};
+    char text[64];
     size_t length;
     IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &whole), OK);
     IS(gambeson_link_capability_encode(whole, bytes, 1, &length), GAMBESON_LINK_STATUS_ROOM);
@@ -315,6 +567,12 @@ static void startpoints(gambeson_link_domain *server, gambeson_link_domain *clie
     IS(gambeson_link_domain_key_hash(server, key), OK);
     IS(gambeson_link_capability_owner(narrow, owner), OK);
     MUST(memcmp(key, owner, 32) == 0);
+    IS(gambeson_link_capability_holder(narrow, key), GAMBESON_LINK_STATUS_END);
+    IS(gambeson_link_capability_class(narrow, text, sizeof text, &length), OK);
+    MUST(strcmp(text, "fluxes") == 0 && length == 6);
+    IS(gambeson_link_capability_transform(narrow, 0, text, sizeof text, &length), OK);
+    MUST(strcmp(text, "zstd") == 0);
+    IS(gambeson_link_capability_transform(narrow, 1, text, sizeof text, &length), GAMBESON_LINK_STATUS_END);
     IS(gambeson_link_capability_narrow_methods(narrow, only, 1), OK);
     IS(gambeson_link_capability_narrow_methods(narrow, NULL, 1), GAMBESON_LINK_STATUS_ARGUMENT);
     IS(gambeson_link_capability_narrow_uses(narrow, 1), OK);
@@ -335,6 +593,8 @@ static void startpoints(gambeson_link_domain *server, gambeson_link_domain *clie
 
     IS(gambeson_link_domain_key_hash(client, key), OK);
     IS(gambeson_link_domain_copy_for(server, whole, key, &copy), OK);
+    IS(gambeson_link_capability_holder(copy, owner), OK);
+    MUST(memcmp(key, owner, 32) == 0);
     IS(gambeson_link_domain_copy_for(server, copy, key, &stolen), GAMBESON_LINK_STATUS_STARTPOINT);
     MUST(stolen == NULL);
     IS(gambeson_link_domain_startpoint(client, copy, 10, &link), OK);
@@ -445,8 +705,8 @@ static void groups(gambeson_link_domain *client, gambeson_link_endpoint *endpoin
     const void *came;
     size_t size, before = __atomic_load_n(counted, __ATOMIC_SEQ_CST);
     for (int at = 0; at < 3; at++) IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &members[at]), OK);
-    IS(gambeson_link_domain_group(client, NULL, 2, &group), GAMBESON_LINK_STATUS_ARGUMENT);
-    IS(gambeson_link_domain_group(client, (const gambeson_link_capability *const *)members, 2, &group), OK);
+    IS(gambeson_link_domain_group(client, NULL, 2, false, &group), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_domain_group(client, (const gambeson_link_capability *const *)members, 2, false, &group), OK);
     IS(gambeson_link_group_length(group, &size), OK);
     MUST(size == 2);
     IS(gambeson_link_group_reduce(group, ECHO, &number, 8, GAMBESON_LINK_OPERATION_SUM_I64, &sum, 8, &size, 10), OK);
@@ -458,7 +718,7 @@ static void groups(gambeson_link_domain *client, gambeson_link_endpoint *endpoin
     while (__atomic_load_n(counted, __ATOMIC_SEQ_CST) != before + 10) rest(1);
     gambeson_link_group_free(group);
     IS(gambeson_link_capability_narrow_methods(members[2], &nothing, 1), OK);
-    IS(gambeson_link_domain_group(client, (const gambeson_link_capability *const *)members, 3, &group), OK);
+    IS(gambeson_link_domain_group(client, (const gambeson_link_capability *const *)members, 3, true, &group), OK);
     IS(gambeson_link_group_call(group, ECHO, "all", 3, 10, &results), OK);
     for (size_t at = 0; at < 2; at++) {
         IS(gambeson_link_results_get(results, at, &came, &size), OK);
@@ -481,13 +741,15 @@ static void *serve_by_hand(void *given) {
     return NULL;
 }
 
-int main(void) {
+int main(int word_count, char **words) {
+    MUST(word_count == 2);
     gambeson_link_identity *bob, *alice;
     gambeson_link_attributes *attributes;
     gambeson_link_handlers *handlers;
     gambeson_link_endpoint *endpoint;
     gambeson_link_capability *capability;
-    gambeson_link_startpoint *link;
+    gambeson_link_startpoint *link, *plain;
+    gambeson_link_endpoint *plain_endpoint;
     uint8_t bobs[32], alices[32];
     char address[64];
     size_t counted = 0, length;
@@ -510,6 +772,7 @@ int main(void) {
     IS(gambeson_link_attributes_transform(attributes, "zstd"), OK);
     IS(gambeson_link_attributes_transform(attributes, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
     IS(gambeson_link_attributes_message_max(attributes, 1 << 20), OK);
+    IS(gambeson_link_attributes_protection(attributes, GAMBESON_LINK_PROTECTION_PRIVACY), OK);
     policy_is_kept(server, client);
     IS(gambeson_link_handlers_new(&handlers), OK);
     IS(gambeson_link_handlers_inline(handlers, ECHO, NULL, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
@@ -532,15 +795,25 @@ int main(void) {
     pthread_t progress;
     IS(pthread_create(&progress, NULL, serve_by_hand, parts), 0);
     requests(link, &counted);
+    plain = plain_link(server, client, "data", &counted, &plain_endpoint);
+    gathered(link, &counted);
+    gathered(plain, &counted);
+    packs(link, &counted, true);
+    packs(plain, &counted, false);
+    gambeson_link_startpoint_free(plain);
     startpoints(server, client, endpoint);
     names(server, client, endpoint);
     regions(client, endpoint);
     groups(client, endpoint, &counted);
+    transports(client, endpoint);
+    refusals_are_counted(server, client);
+    policies(server, client, words[1], &counted);
     __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
     IS(pthread_join(progress, NULL), 0);
     IS(pthread_join(keeper, NULL), 0);
 
     gambeson_link_endpoint_free(endpoint);
+    gambeson_link_endpoint_free(plain_endpoint);
     gambeson_link_domain_free(server);
     IS(gambeson_link_startpoint_call(link, ECHO, NULL, 0, NULL, 0, NULL, 10), GAMBESON_LINK_STATUS_LOST);
     SAYS("bob");

@@ -53,6 +53,8 @@ typedef enum {
     GAMBESON_LINK_STATUS_TRANSFORM = 14,
     // It is not the message that it was to be.
     GAMBESON_LINK_STATUS_MESSAGE = 15,
+    // A policy is not usable.
+    GAMBESON_LINK_STATUS_POLICY = 16,
 } gambeson_link_status;
 
 // How two answers become one. It is applied in the members' order, so it need not be commutative; and in a grouping
@@ -92,6 +94,48 @@ typedef enum {
     GAMBESON_LINK_PROTECTION_NONE = 3,
 } gambeson_link_protection;
 
+// Why an activation or a request is refused. The numbers go over the wire.
+typedef enum {
+    // The bytes are no activation.
+    GAMBESON_LINK_REFUSAL_MALFORMED = 1,
+    // The link's number was used before in the session, or is not the opener's to use.
+    GAMBESON_LINK_REFUSAL_REPLAYED = 2,
+    // No such endpoint or startpoint, or no more.
+    GAMBESON_LINK_REFUSAL_UNKNOWN = 3,
+    // The opener lacks the startpoint's secret, or the two ends disagree on something.
+    GAMBESON_LINK_REFUSAL_UNPROVEN = 4,
+    // Bound to another domain's key than the session's.
+    GAMBESON_LINK_REFUSAL_NOT_HOLDER = 5,
+    // Copied by somebody who did not hold it.
+    GAMBESON_LINK_REFUSAL_UNVOUCHED = 6,
+    // It, or what it was copied from, was revoked.
+    GAMBESON_LINK_REFUSAL_REVOKED = 7,
+    // Its time is over.
+    GAMBESON_LINK_REFUSAL_EXPIRED = 8,
+    // The link would be less protected than it must be.
+    GAMBESON_LINK_REFUSAL_UNPROTECTED = 9,
+    // All its uses are used up.
+    GAMBESON_LINK_REFUSAL_USED_UP = 10,
+    // Not a handler that it may call.
+    GAMBESON_LINK_REFUSAL_METHOD = 11,
+    // Not memory that it may reach so.
+    GAMBESON_LINK_REFUSAL_MEMORY = 12,
+    // The endpoint keeps as much for this startpoint as it may.
+    GAMBESON_LINK_REFUSAL_FULL = 13,
+    // The memory region is not there, or not any more, or ends before the access does.
+    GAMBESON_LINK_REFUSAL_ABSENT = 14,
+} gambeson_link_refusal;
+
+// How to get to an address.
+typedef enum {
+    // TCP.
+    GAMBESON_LINK_TRANSPORT_TCP = 1,
+    // Shared memory on one host.
+    GAMBESON_LINK_TRANSPORT_SHM = 2,
+    // An endpoint of one of libfabric's providers.
+    GAMBESON_LINK_TRANSPORT_FABRIC = 3,
+} gambeson_link_transport;
+
 // A stream of answers; dropping it cancels the request.
 //
 // One thread at a time. It may outlive its startpoint's handle.
@@ -130,6 +174,12 @@ typedef struct gambeson_link_handlers gambeson_link_handlers;
 // A domain's own key, with the certificate that shows it.
 typedef struct gambeson_link_identity gambeson_link_identity;
 
+// A request that is being packed. It belongs to the thread that began it, whose other requests over this link are
+// refused meanwhile: they would wait for it. Any thread may drop it.
+//
+// It may outlive its startpoint's handle.
+typedef struct gambeson_link_pack gambeson_link_pack;
+
 // Who is at the other end of a session, proved.
 //
 // It belongs to the call or request that it was asked of, and is there as long as that.
@@ -139,6 +189,11 @@ typedef struct gambeson_link_peer gambeson_link_peer;
 //
 // One thread at a time. It may outlive its startpoint's handle.
 typedef struct gambeson_link_pending gambeson_link_pending;
+
+// A resolved policy: what every process of the job obeys.
+//
+// It does not change; domains have copies.
+typedef struct gambeson_link_policy gambeson_link_policy;
 
 // Memory of an endpoint that startpoints reach, as far as their windows go. It is there as long as somebody holds it;
 // clones are the same memory.
@@ -162,6 +217,16 @@ typedef struct gambeson_link_startpoint gambeson_link_startpoint;
 // Whom a domain talks to. Without anything it talks to nobody.
 typedef struct gambeson_link_trust gambeson_link_trust;
 
+// How often a domain refused something since it was opened.
+typedef struct {
+    // Connections of those who did not prove that they may talk to it, spoke something else or nothing.
+    uint64_t connections;
+    // Connections given up, or sessions ended, because of what came over them: somebody on the way altered it.
+    uint64_t tampered;
+    // Startpoints and requests, by `gambeson_link_refusal`. Places of no reason have 0.
+    uint64_t startpoints[32];
+} gambeson_link_refusals;
+
 // What a handler that is not threaded is: it runs in the domain's thread or, with manual progress, in whoever makes some.
 // It must not wait, and no exception may leave it.
 typedef void (*gambeson_link_inline_handler)(gambeson_link_call *call, void *user);
@@ -181,6 +246,14 @@ typedef struct {
     // 1 to read, 2 to write, 3 for both.
     uint8_t rights;
 } gambeson_link_window;
+
+// Bytes somewhere in memory, as `struct iovec` has them.
+typedef struct {
+    // The first of them; null if there are none.
+    const void *start;
+    // How many.
+    size_t length;
+} gambeson_link_piece;
 
 #ifdef __cplusplus
 extern "C" {
@@ -260,12 +333,49 @@ gambeson_link_status gambeson_link_peer_role(const gambeson_link_peer *peer,
 // As `gambeson_link_peer_name` does.
 gambeson_link_status gambeson_link_peer_host(const gambeson_link_peer *peer, char *host, size_t room, size_t *length);
 
+// The address that it says its host has, if it does: what policy rules about subnets go by.
+//
+// As `gambeson_link_peer_name` does; `END` if it does not.
+gambeson_link_status gambeson_link_peer_address(const gambeson_link_peer *peer,
+                                                char *address,
+                                                size_t room,
+                                                size_t *length);
+
+// Parses and resolves one document that stands alone, without a floor.
+//
+// `document` is the text of a `gambeson.toml`; sentences about it name `origin`.
+gambeson_link_status gambeson_link_policy_parse(const char *document,
+                                                const char *origin,
+                                                gambeson_link_policy **policy);
+
+// Reads a policy from a `gambeson.toml` that nobody but its owner and root can write.
+gambeson_link_status gambeson_link_policy_read(const char *path, gambeson_link_policy **policy);
+
+// Frees a policy. Null is nothing to free.
+void gambeson_link_policy_free(gambeson_link_policy *policy);
+
+// How its links are protected, by where they lead and by their class. Everything is sealed unless it says otherwise.
+//
+// `policy` stays the caller's.
+gambeson_link_status gambeson_link_config_policy(gambeson_link_config *config, const gambeson_link_policy *policy);
+
+// Follows another policy from now on. Links that are weaker than it allows end, and say why; the others stay as they
+// are. The domains at the other ends keep theirs.
+//
+// `policy` stays the caller's.
+gambeson_link_status gambeson_link_domain_set_policy(const gambeson_link_domain *domain,
+                                                     const gambeson_link_policy *policy);
+
 // A domain that listens nowhere, moves bytes by itself and seals everything.
 //
 // It takes `identity` and `trust` over, whatever it returns: they are not to be used or freed any more.
 gambeson_link_status gambeson_link_config_new(gambeson_link_identity *identity,
                                               gambeson_link_trust *trust,
                                               gambeson_link_config **config);
+
+// A domain of the job that this process belongs to: a fresh key, the job's secret to prove, its rank and host, and the
+// policy of the job. It listens nowhere yet.
+gambeson_link_status gambeson_link_config_from_job(gambeson_link_config **config);
 
 // Listens there too; port 0 takes a free one.
 //
@@ -274,6 +384,12 @@ gambeson_link_status gambeson_link_config_listen(gambeson_link_config *config, c
 
 // The host it is on, for people and policies.
 gambeson_link_status gambeson_link_config_host(gambeson_link_config *config, const char *host);
+
+// The address of its host that it states, for policy rules about subnets; without one the first that it listens on, if
+// that is one that others can reach. Of who states none, the stronger answer holds.
+//
+// An address such as `10.1.2.3` or `fd00::1`, without a port.
+gambeson_link_status gambeson_link_config_address(gambeson_link_config *config, const char *address);
 
 // Its rank in the job, if it has one.
 gambeson_link_status gambeson_link_config_rank(gambeson_link_config *config, uint32_t rank);
@@ -345,7 +461,11 @@ gambeson_link_status gambeson_link_domain_progress(const gambeson_link_domain *d
 // Closes a domain and frees it. Null is nothing to free. Not from a handler of its own.
 void gambeson_link_domain_free(gambeson_link_domain *domain);
 
-// Makes attributes of class `data`, sealed, for messages of up to 64 MiB.
+// What it refused so far, by reason.
+gambeson_link_status gambeson_link_domain_refusals(const gambeson_link_domain *domain,
+                                                   gambeson_link_refusals *refusals);
+
+// Makes attributes of class `data`, protected as the policy says, for messages of up to 64 MiB.
 gambeson_link_status gambeson_link_attributes_new(gambeson_link_attributes **attributes);
 
 // The class of its links, by which policy rules go; up to 32 letters, digits, `-`, `_` and `.`.
@@ -511,6 +631,28 @@ gambeson_link_status gambeson_link_capability_encode(const gambeson_link_capabil
 // The bytes of a public key's hash: 32.
 gambeson_link_status gambeson_link_capability_owner(const gambeson_link_capability *capability, uint8_t *hash);
 
+// The domain that it is bound to; `None` is a bearer's.
+//
+// The bytes of a public key's hash: 32. `END` for a bearer's.
+gambeson_link_status gambeson_link_capability_holder(const gambeson_link_capability *capability, uint8_t *hash);
+
+// The class of its links, by which policies choose.
+//
+// As `gambeson_link_peer_name` does.
+gambeson_link_status gambeson_link_capability_class(const gambeson_link_capability *capability,
+                                                    char *name,
+                                                    size_t room,
+                                                    size_t *length);
+
+// The transform modules of its links.
+//
+// The one at place `at`, from 0 on, as `gambeson_link_peer_name` does; `END` when there are not so many.
+gambeson_link_status gambeson_link_capability_transform(const gambeson_link_capability *capability,
+                                                        size_t at,
+                                                        char *name,
+                                                        size_t room,
+                                                        size_t *length);
+
 // Only these handlers, in whatever order.
 gambeson_link_status gambeson_link_capability_narrow_methods(gambeson_link_capability *capability,
                                                              const uint32_t *handlers,
@@ -652,6 +794,114 @@ void gambeson_link_answers_free(gambeson_link_answers *answers);
 // Frees a startpoint and releases its link. Null is nothing to free.
 void gambeson_link_startpoint_free(gambeson_link_startpoint *startpoint);
 
+// Listens over this provider of libfabric too, on the interface of `node`, or on its first.
+//
+// `node` may be null.
+gambeson_link_status gambeson_link_config_listen_fabric(gambeson_link_config *config,
+                                                        const char *provider,
+                                                        const char *node);
+
+// As `gambeson_link_domain_startpoint`, over this transport, whatever the rule says. Links to one owner share a
+// session if they wish for the same.
+//
+// `transport` is a `gambeson_link_transport`.
+gambeson_link_status gambeson_link_domain_startpoint_over(const gambeson_link_domain *domain,
+                                                          uint32_t transport,
+                                                          const gambeson_link_capability *capability,
+                                                          double patience,
+                                                          gambeson_link_startpoint **startpoint);
+
+// What it goes over at present; `None` while the connection is lost.
+//
+// `PENDING` then. `transport`, unless it is null, gets a `gambeson_link_transport`; `where`, unless `room` is 0, a text
+// such as `tcp 10.1.2.3:4000`, and `length`, unless it is null, its bytes without the zero byte at its end.
+gambeson_link_status gambeson_link_startpoint_carrier(const gambeson_link_startpoint *startpoint,
+                                                      uint32_t *transport,
+                                                      char *where,
+                                                      size_t room,
+                                                      size_t *length);
+
+// Goes on over this transport, or over what the rule says, and waits for the change at most so long. All links of its
+// session go with it: a link that is to go its own way is bound by `gambeson_link_domain_startpoint_over`. Nothing is
+// lost and nothing comes twice.
+//
+// `transport` is a `gambeson_link_transport`, or 0 for what the rule says; `patience` is in seconds.
+gambeson_link_status gambeson_link_startpoint_prefer(const gambeson_link_startpoint *startpoint,
+                                                     uint32_t transport,
+                                                     double patience);
+
+// As `gambeson_link_startpoint_send`.
+//
+// `pieces` are `count`, and are read before it returns; so are those of the functions below.
+gambeson_link_status gambeson_link_startpoint_gather_send(const gambeson_link_startpoint *startpoint,
+                                                          uint32_t handler,
+                                                          const gambeson_link_piece *pieces,
+                                                          size_t count);
+
+// As `gambeson_link_startpoint_post`.
+gambeson_link_status gambeson_link_startpoint_gather_post(const gambeson_link_startpoint *startpoint,
+                                                          uint32_t handler,
+                                                          const gambeson_link_piece *pieces,
+                                                          size_t count);
+
+// As `gambeson_link_startpoint_call`.
+gambeson_link_status gambeson_link_startpoint_gather_call(const gambeson_link_startpoint *startpoint,
+                                                          uint32_t handler,
+                                                          const gambeson_link_piece *pieces,
+                                                          size_t count,
+                                                          void *into,
+                                                          size_t room,
+                                                          size_t *answer_length,
+                                                          double patience);
+
+// As `gambeson_link_startpoint_start`.
+gambeson_link_status gambeson_link_startpoint_gather_start(const gambeson_link_startpoint *startpoint,
+                                                           uint32_t handler,
+                                                           const gambeson_link_piece *pieces,
+                                                           size_t count,
+                                                           gambeson_link_pending **pending);
+
+// As `gambeson_link_startpoint_stream`.
+gambeson_link_status gambeson_link_startpoint_gather_stream(const gambeson_link_startpoint *startpoint,
+                                                            uint32_t handler,
+                                                            const gambeson_link_piece *pieces,
+                                                            size_t count,
+                                                            gambeson_link_answers **answers);
+
+// Begins to pack a request whose message will have `size` bytes. Over links with transform modules it is put together
+// first.
+gambeson_link_status gambeson_link_startpoint_pack(const gambeson_link_startpoint *startpoint,
+                                                   uint32_t handler,
+                                                   size_t size,
+                                                   gambeson_link_pack **pack);
+
+// Puts these bytes behind those that were put before. What of them is not sealed yet when it returns was copied.
+// Waits, as `gambeson_link_startpoint_send` does, while there is no room or others' messages go first.
+gambeson_link_status gambeson_link_pack_put(gambeson_link_pack *pack, const void *from, size_t length);
+
+// Sends it; nobody answers.
+//
+// It frees the pack, whatever it returns; so do the functions below.
+gambeson_link_status gambeson_link_pack_send(gambeson_link_pack *pack);
+
+// Sends it and waits for the answer, at most so long.
+//
+// As `gambeson_link_startpoint_call`.
+gambeson_link_status gambeson_link_pack_call(gambeson_link_pack *pack,
+                                             void *into,
+                                             size_t room,
+                                             size_t *answer_length,
+                                             double patience);
+
+// Sends it; the answer is waited for later, or awaited.
+gambeson_link_status gambeson_link_pack_start(gambeson_link_pack *pack, gambeson_link_pending **pending);
+
+// Sends it; a stream answers.
+gambeson_link_status gambeson_link_pack_stream(gambeson_link_pack *pack, gambeson_link_answers **answers);
+
+// Frees a pack whose message is given up. Null is nothing to free.
+void gambeson_link_pack_free(gambeson_link_pack *pack);
+
 // Makes memory that startpoints of this endpoint reach if they have a `gambeson_link_capability_narrow_memory` with a
 // window onto it. It is the library's as long as the `gambeson_link_region` or a clone of it is held.
 //
@@ -731,10 +981,12 @@ gambeson_link_status gambeson_link_startpoint_start_get(const gambeson_link_star
 
 // A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called.
 //
-// As many as `count`; they stay the caller's.
+// As many as `count`; they stay the caller's. With `flat` all of them are called by this domain itself: nobody passes
+// anything on.
 gambeson_link_status gambeson_link_domain_group(const gambeson_link_domain *domain,
                                                 const gambeson_link_capability *const *members,
                                                 size_t count,
+                                                bool flat,
                                                 gambeson_link_group **group);
 
 // How many members it has.

@@ -4,10 +4,10 @@
 use std::ops::Deref;
 
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PySequence, PyString};
 
 /// Anything with the buffer protocol, in one piece: bytes, a bytearray, a memoryview, an array. Nothing is copied.
 pub(crate) enum Payload {
@@ -39,6 +39,25 @@ impl Deref for Payload {
             Payload::Buffer(buffer) => unsafe {
                 std::slice::from_raw_parts(buffer.buf_ptr().cast_const().cast(), buffer.len_bytes())
             },
+        }
+    }
+}
+
+/// What a request says: one buffer, or several, one behind the other.
+pub(crate) enum Message {
+    One(Payload),
+    Several(Vec<Payload>),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Message {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        match object.extract() {
+            Ok(payload) => Ok(Message::One(payload)),
+            Err(wrong) if object.cast::<PySequence>().is_err() || object.is_instance_of::<PyString>() => Err(wrong),
+            Err(wrong) if !wrong.is_instance_of::<PyTypeError>(object.py()) => Err(wrong),
+            Err(_) => object.extract().map(Message::Several),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Expected, Handlers, Policy, Progress, Protection};
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Expected, Handlers, Progress, Protection};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -10,14 +10,33 @@ use super::buffer::Payload;
 use super::future::Teller;
 use super::group::NativeGroup;
 use super::identity::{NativeIdentity, NativeTrust, key_hash};
+use super::policy::NativePolicy;
 use super::region::NativeRegion;
 use super::request::NativeRequest;
-use super::startpoint::{NativeCapability, NativeStartpoint, caveat};
+use super::startpoint::{NativeCapability, NativeStartpoint, caveat, transport_of};
 use super::{elsewhere, in_python, patience, raised, wait};
 
 /// A process's place among links, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
 pub(crate) struct NativeDomain(Mutex<Option<Arc<Domain>>>, Teller);
+
+/// What a domain is opened with: the arguments of `Domain.__init__` and `Domain.from_job`.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options {
+    identity: Option<Py<NativeIdentity>>,
+    trust: Option<Py<NativeTrust>>,
+    listen: Vec<String>,
+    fabric: Vec<(String, Option<String>)>,
+    host: Option<String>,
+    address: Option<String>,
+    rank: Option<u32>,
+    shm: bool,
+    manual: bool,
+    policy: Option<Py<NativePolicy>>,
+    patience: f64,
+    silence: f64,
+}
 
 impl NativeDomain {
     fn domain(&self) -> PyResult<Arc<Domain>> {
@@ -28,41 +47,49 @@ impl NativeDomain {
 
 #[pymethods]
 impl NativeDomain {
+    /// Without an identity and a trust, the job's.
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "Domain.__init__ names them all")]
-    fn new(
-        py: Python<'_>,
-        identity: &NativeIdentity,
-        trust: &NativeTrust,
-        listen: Vec<String>,
-        host: Option<String>,
-        rank: Option<u32>,
-        shm: bool,
-        manual: bool,
-        weakest: &str,
-        patient: f64,
-        silence: f64,
-    ) -> PyResult<Self> {
-        let mut addresses = Vec::new();
-        for address in &listen {
-            let found = std::net::ToSocketAddrs::to_socket_addrs(address);
+    fn new(py: Python<'_>, options: Options) -> PyResult<Self> {
+        let mut config = match (&options.identity, &options.trust) {
+            (Some(identity), Some(trust)) => Config::new(identity.get().take()?, trust.get().0.clone()),
+            _ => py.detach(Config::from_job).map_err(raised)?,
+        };
+        for address in &options.listen {
+            let found = py.detach(|| std::net::ToSocketAddrs::to_socket_addrs(address));
             let wrong = |cause| PyValueError::new_err(format!("{address:?} is no address to listen at: {cause}"));
-            addresses.extend(py.detach(|| found).map_err(wrong)?);
+            config.listen.extend(found.map_err(wrong)?);
         }
-        let weakest = protection(weakest)?;
-        let (patient, silence) = (patience(Some(patient))?, patience(Some(silence))?);
-        let mut config = Config::new(identity.take()?, trust.0.clone());
-        if let Some(host) = host {
+        if let Some(address) = &options.address {
+            let wrong = |_| PyValueError::new_err(format!("{address:?} is no address of a host"));
+            config.address = Some(address.parse().map_err(wrong)?);
+        }
+        if let Some(host) = options.host {
             config.host = host;
         }
-        config.listen = addresses;
-        config.rank = rank;
-        config.shm = shm;
-        config.progress = if manual { Progress::Manual } else { Progress::Auto };
-        config.policy = Policy::uniform(weakest);
-        (config.patience, config.silence) = (patient, silence);
+        config.rank = options.rank.or(config.rank);
+        if let Some(policy) = &options.policy {
+            config.policy = policy.get().0.clone();
+        }
+        config.fabric = options.fabric;
+        config.shm = options.shm;
+        config.progress = if options.manual { Progress::Manual } else { Progress::Auto };
+        config.patience = patience(Some(options.patience))?;
+        config.silence = patience(Some(options.silence))?;
         let domain = py.detach(|| Domain::open(config)).map_err(raised)?;
         Ok(NativeDomain(Mutex::new(Some(Arc::new(domain))), Teller::default()))
+    }
+
+    fn set_policy(&self, py: Python<'_>, policy: &NativePolicy) -> PyResult<()> {
+        let (domain, policy) = (self.domain()?, policy.0.clone());
+        py.detach(|| domain.set_policy(policy)).map_err(raised)
+    }
+
+    /// Connections, tampering, names, and reasons by number.
+    fn refusals(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, Vec<(u8, u64)>)> {
+        let domain = self.domain()?;
+        let found = py.detach(|| domain.refusals()).map_err(raised)?;
+        let startpoints = found.startpoints.iter().map(|(reason, count)| (*reason as u8, *count)).collect();
+        Ok((found.connections, found.tampered, found.names, startpoints))
     }
 
     fn key_hash(&self) -> PyResult<[u8; 32]> {
@@ -109,11 +136,15 @@ impl NativeDomain {
         &self,
         py: Python<'_>,
         capability: &NativeCapability,
+        transport: Option<u8>,
         timeout: Option<f64>,
     ) -> PyResult<NativeStartpoint> {
         let (domain, capability) = (self.domain()?, capability.0.clone());
-        let patient = patience(timeout)?;
-        let bound = elsewhere(py, timeout, move || domain.startpoint(&capability, patient))?;
+        let (transport, patient) = (transport.map(transport_of).transpose()?, patience(timeout)?);
+        let bound = elsewhere(py, timeout, move || match transport {
+            Some(transport) => domain.startpoint_over(transport, &capability, patient),
+            None => domain.startpoint(&capability, patient),
+        })?;
         Ok(NativeStartpoint::new(bound, self.1.clone()))
     }
 
@@ -136,9 +167,9 @@ impl NativeDomain {
         Ok(NativeStartpoint::new(attached, self.1.clone()))
     }
 
-    fn group(&self, py: Python<'_>, members: Vec<Py<NativeCapability>>) -> PyResult<NativeGroup> {
-        let members = members.iter().map(|member| member.bind(py).get().0.clone());
-        Ok(NativeGroup(Arc::new(self.domain()?.group(members))))
+    fn group(&self, members: Vec<Py<NativeCapability>>, flat: bool) -> PyResult<NativeGroup> {
+        let group = self.domain()?.group(members.iter().map(|member| member.get().0.clone()));
+        Ok(NativeGroup(Arc::new(if flat { group.flat() } else { group })))
     }
 
     fn copy_for(&self, capability: &NativeCapability, holder: Payload) -> PyResult<NativeCapability> {

@@ -1,6 +1,7 @@
 //! Groups of endpoints that are called together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use gambeson_link::{Error, Group, Operation};
 use pyo3::exceptions::PyValueError;
@@ -13,6 +14,21 @@ use super::{elsewhere, patience, raised};
 /// Endpoints with their order.
 #[pyclass(frozen, module = "gambeson._native")]
 pub(crate) struct NativeGroup(pub(crate) Arc<Group>);
+
+impl NativeGroup {
+    /// Asks every member; what came of each, for Python.
+    fn each<'py>(
+        &self,
+        py: Python<'py>,
+        payload: &[u8],
+        timeout: Option<f64>,
+        ask: impl FnOnce(&Group, &[u8], Duration) -> Vec<Result<Option<Vec<u8>>, Error>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
+        let came = elsewhere(py, timeout, move || Ok(ask(&group, &payload, patient)))?;
+        PyList::new(py, came.into_iter().map(|one| outcome(py, one)).collect::<Vec<_>>())
+    }
+}
 
 #[pymethods]
 impl NativeGroup {
@@ -28,10 +44,9 @@ impl NativeGroup {
         payload: Payload,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
-        let sent = elsewhere(py, timeout, move || Ok(group.send(handler, &payload, patient)))?;
-        let sent = sent.into_iter().map(|one| outcome(py, one.map(|()| None)));
-        PyList::new(py, sent.collect::<Vec<_>>())
+        self.each(py, &payload, timeout, move |group, payload, patience| {
+            group.send(handler, payload, patience).into_iter().map(|one| one.map(|()| None)).collect()
+        })
     }
 
     /// For each member its answer or an exception.
@@ -42,9 +57,9 @@ impl NativeGroup {
         payload: Payload,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
-        let answers = elsewhere(py, timeout, move || Ok(group.call(handler, &payload, patient)))?;
-        PyList::new(py, answers.into_iter().map(|one| outcome(py, one.map(Some))).collect::<Vec<_>>())
+        self.each(py, &payload, timeout, move |group, payload, patience| {
+            group.call(handler, payload, patience).into_iter().map(|one| one.map(Some)).collect()
+        })
     }
 
     fn reduce<'py>(

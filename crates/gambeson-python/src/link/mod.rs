@@ -9,6 +9,8 @@ mod domain;
 mod future;
 mod group;
 mod identity;
+mod pack;
+mod policy;
 mod region;
 mod request;
 mod startpoint;
@@ -25,11 +27,13 @@ use pyo3::types::PyType;
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<identity::NativeIdentity>()?;
     module.add_class::<identity::NativeTrust>()?;
+    module.add_class::<policy::NativePolicy>()?;
     module.add_class::<domain::NativeDomain>()?;
     module.add_class::<domain::NativeEndpoint>()?;
     module.add_class::<startpoint::NativeCapability>()?;
     module.add_class::<startpoint::NativeStartpoint>()?;
     module.add_class::<startpoint::NativeAnswers>()?;
+    module.add_class::<pack::NativePack>()?;
     module.add_class::<group::NativeGroup>()?;
     module.add_class::<region::NativeRegion>()?;
     module.add_class::<request::NativeRequest>()?;
@@ -73,6 +77,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
         Error::Startpoint(_) => "StartpointRefused",
         Error::Transform(_) => "TransformRefused",
         Error::Message(_) => "MessageUnfit",
+        Error::Policy(_) => "PolicyUnusable",
         Error::Handler(_) => "HandlerRefused",
         Error::TimedOut(_) => "TimedOut",
         Error::Lost(_) => "Lost",

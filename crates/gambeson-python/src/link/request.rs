@@ -41,11 +41,12 @@ impl NativeRequest {
         self.with(|request| PyBytes::new(py, &request.payload))
     }
 
-    /// Key, name, roles and host.
-    fn peer(&self) -> PyResult<([u8; 32], String, Vec<String>, String)> {
+    /// Key, name, roles, host and its address.
+    fn peer(&self) -> PyResult<([u8; 32], String, Vec<String>, String, Option<String>)> {
         self.with(|request| {
             let peer = &request.peer;
-            (peer.key.0, peer.name.clone(), peer.roles.clone(), peer.host.clone())
+            let address = peer.address.map(|address| address.to_string());
+            (peer.key.0, peer.name.clone(), peer.roles.clone(), peer.host.clone(), address)
         })
     }
 

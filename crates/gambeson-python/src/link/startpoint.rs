@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use gambeson_link::{Answers, Capability, Caveat, Error, Pending, Startpoint};
+use gambeson_link::{Answers, Capability, Caveat, Error, Pending, Startpoint, Transport};
 use gambeson_proto::startpoint::Window;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::buffer::{Payload, Room};
+use super::buffer::{Message, Payload, Room};
 use super::domain::protection;
 use super::future::{NativeTask, Teller};
-use super::{raised, startpoint_raised, too_late, wait};
+use super::pack::NativePack;
+use super::{elsewhere, patience, raised, startpoint_raised, too_late, wait};
 
 /// A startpoint that is not bound.
 #[pyclass(frozen, module = "gambeson._native")]
@@ -43,6 +44,10 @@ impl NativeCapability {
         self.0.class()
     }
 
+    fn transforms(&self) -> Vec<&str> {
+        self.0.transforms().iter().collect()
+    }
+
     fn narrow(&self, kind: &str, numbers: Vec<u64>) -> PyResult<Self> {
         let mut narrowed = self.0.clone();
         narrowed.narrow(caveat(kind, &numbers)?).map_err(startpoint_raised)?;
@@ -69,6 +74,12 @@ pub(crate) fn caveat(kind: &str, numbers: &[u64]) -> PyResult<Caveat> {
     }
 }
 
+/// A transport, as Python has it: its number.
+pub(crate) fn transport_of(number: u8) -> PyResult<Transport> {
+    let found = [Transport::Tcp, Transport::Shm, Transport::Fabric].into_iter().find(|one| *one as u8 == number);
+    found.ok_or_else(|| PyValueError::new_err(format!("{number} is no transport")))
+}
+
 /// A startpoint that is bound, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
 pub(crate) struct NativeStartpoint(Mutex<Option<Arc<Startpoint>>>, Teller);
@@ -83,8 +94,8 @@ impl NativeStartpoint {
         startpoint.ok_or_else(|| raised(Error::Lost("this startpoint was closed".into())))
     }
 
-    fn called(&self, py: Python<'_>, handler: u32, payload: &Payload, timeout: Option<f64>) -> PyResult<Vec<u8>> {
-        self.asked(py, timeout, |startpoint| startpoint.start_owned(handler, payload))
+    fn called(&self, py: Python<'_>, handler: u32, message: &Message, timeout: Option<f64>) -> PyResult<Vec<u8>> {
+        self.asked(py, timeout, |startpoint| start(startpoint, handler, message))
     }
 
     /// Begins something; `done` is called with its answer, or with the exception.
@@ -95,9 +106,8 @@ impl NativeStartpoint {
         begin: impl FnOnce(&Arc<Startpoint>) -> Result<Pending<Arc<Startpoint>>, Error> + Send,
     ) -> PyResult<NativeTask> {
         let startpoint = self.startpoint()?;
-        let mut pending = py.detach(|| begin(&startpoint)).map_err(raised)?;
-        let ask = move |context: &mut Context<'_>| Pin::new(&mut pending).poll(context).map(|answer| answer.map(Some));
-        Ok(NativeTask::begin(py, &self.1, ask, done))
+        let pending = py.detach(|| begin(&startpoint)).map_err(raised)?;
+        Ok(told(py, &self.1, pending, done))
     }
 
     /// Begins something and waits for its answer.
@@ -108,16 +118,50 @@ impl NativeStartpoint {
         begin: impl FnOnce(&Arc<Startpoint>) -> Result<Pending<Arc<Startpoint>>, Error> + Send,
     ) -> PyResult<Vec<u8>> {
         let startpoint = self.startpoint()?;
-        let mut pending = py.detach(|| begin(&startpoint)).map_err(raised)?;
-        let mut answer = Vec::new();
-        let turn = |turn: Duration| match pending.wait_into(&mut answer, turn) {
-            Ok(()) => Ok(Some(())),
-            Err(Error::TimedOut(_)) => Ok(None),
-            Err(error) => Err(error),
-        };
-        wait(py, timeout, turn, too_late("no answer"))?;
-        Ok(answer)
+        let pending = py.detach(|| begin(&startpoint)).map_err(raised)?;
+        waited(py, pending, timeout)
     }
+}
+
+/// A request that has begun; `done` is called with its answer, or with the exception.
+pub(crate) fn told(
+    py: Python<'_>,
+    teller: &Teller,
+    mut pending: Pending<Arc<Startpoint>>,
+    done: Py<PyAny>,
+) -> NativeTask {
+    let ask = move |context: &mut Context<'_>| Pin::new(&mut pending).poll(context).map(|answer| answer.map(Some));
+    NativeTask::begin(py, teller, ask, done)
+}
+
+/// The answer to a request that has begun.
+pub(crate) fn waited(py: Python<'_>, mut pending: Pending<Arc<Startpoint>>, timeout: Option<f64>) -> PyResult<Vec<u8>> {
+    let mut answer = Vec::new();
+    let turn = |turn: Duration| match pending.wait_into(&mut answer, turn) {
+        Ok(()) => Ok(Some(())),
+        Err(Error::TimedOut(_)) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let waited = wait(py, timeout, turn, too_late("no answer"));
+    // A request that nobody waits for any more is cancelled, for which its domain is waited for.
+    py.detach(|| drop(pending));
+    waited.map(|()| answer)
+}
+
+/// Waits until there was room for all that was sent.
+pub(crate) fn flushed(py: Python<'_>, startpoint: &Startpoint, timeout: Option<f64>) -> PyResult<()> {
+    wait(py, timeout, |turn| Ok(startpoint.flush(turn)?.then_some(())), too_late("no room for what was sent"))
+}
+
+fn start(startpoint: &Arc<Startpoint>, handler: u32, message: &Message) -> Result<Pending<Arc<Startpoint>>, Error> {
+    match message {
+        Message::One(payload) => startpoint.start_owned(handler, payload),
+        Message::Several(payloads) => startpoint.gather_owned(handler, &pieces(payloads)).start(),
+    }
+}
+
+fn pieces(payloads: &[Payload]) -> Vec<&[u8]> {
+    payloads.iter().map(|payload| &**payload).collect()
 }
 
 #[pymethods]
@@ -126,40 +170,62 @@ impl NativeStartpoint {
         Ok(NativeCapability(self.startpoint()?.capability().clone()))
     }
 
+    /// The transport's number, and a text.
+    fn carrier(&self, py: Python<'_>) -> PyResult<Option<(u8, String)>> {
+        let startpoint = self.startpoint()?;
+        let carrier = py.detach(|| startpoint.carrier()).map_err(raised)?;
+        Ok(carrier.map(|carrier| (carrier.transport() as u8, carrier.to_string())))
+    }
+
+    fn prefer(&self, py: Python<'_>, transport: Option<u8>, timeout: Option<f64>) -> PyResult<()> {
+        let (startpoint, transport) = (self.startpoint()?, transport.map(transport_of).transpose()?);
+        let patient = patience(timeout)?;
+        elsewhere(py, timeout, move || startpoint.prefer(transport, patient))
+    }
+
+    fn pack(&self, py: Python<'_>, handler: u32, size: usize) -> PyResult<NativePack> {
+        let startpoint = self.startpoint()?;
+        let pack = py.detach(|| startpoint.pack_owned(handler, size)).map_err(raised)?;
+        Ok(NativePack::new(pack, startpoint, self.1.clone()))
+    }
+
     fn protection(&self) -> PyResult<&'static str> {
         Ok(self.startpoint()?.protection().name())
     }
 
-    fn post(&self, py: Python<'_>, handler: u32, payload: Payload) -> PyResult<()> {
+    fn post(&self, py: Python<'_>, handler: u32, message: Message) -> PyResult<()> {
         let startpoint = self.startpoint()?;
-        py.detach(|| startpoint.post(handler, &payload)).map_err(raised)
+        let post = || match &message {
+            Message::One(payload) => startpoint.post(handler, payload),
+            Message::Several(payloads) => startpoint.gather(handler, &pieces(payloads)).post(),
+        };
+        py.detach(post).map_err(raised)
     }
 
     /// Whether there was room for all that was sent.
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let startpoint = self.startpoint()?;
-        wait(py, timeout, |turn| Ok(startpoint.flush(turn)?.then_some(())), too_late("no room for what was sent"))
+        flushed(py, &*self.startpoint()?, timeout)
     }
 
     fn call<'py>(
         &self,
         py: Python<'py>,
         handler: u32,
-        payload: Payload,
+        message: Message,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        self.called(py, handler, &payload, timeout).map(|answer| PyBytes::new(py, &answer))
+        self.called(py, handler, &message, timeout).map(|answer| PyBytes::new(py, &answer))
     }
 
     fn call_into(
         &self,
         py: Python<'_>,
         handler: u32,
-        payload: Payload,
+        message: Message,
         into: Room,
         timeout: Option<f64>,
     ) -> PyResult<usize> {
-        into.fill(&self.called(py, handler, &payload, timeout)?)
+        into.fill(&self.called(py, handler, &message, timeout)?)
     }
 
     fn put(&self, py: Python<'_>, region: u64, offset: u64, bytes: Payload, timeout: Option<f64>) -> PyResult<()> {
@@ -206,14 +272,18 @@ impl NativeStartpoint {
     }
 
     /// `done` is called with the answer, or with the exception.
-    fn submit(&self, py: Python<'_>, handler: u32, payload: Payload, done: Py<PyAny>) -> PyResult<NativeTask> {
-        self.submitted(py, done, |startpoint| startpoint.start_owned(handler, &payload))
+    fn submit(&self, py: Python<'_>, handler: u32, message: Message, done: Py<PyAny>) -> PyResult<NativeTask> {
+        self.submitted(py, done, |startpoint| start(startpoint, handler, &message))
     }
 
-    fn stream(&self, py: Python<'_>, handler: u32, payload: Payload) -> PyResult<NativeAnswers> {
+    fn stream(&self, py: Python<'_>, handler: u32, message: Message) -> PyResult<NativeAnswers> {
         let startpoint = self.startpoint()?;
-        let answers = py.detach(|| startpoint.stream_owned(handler, &payload)).map_err(raised)?;
-        Ok(NativeAnswers(Arc::new(Mutex::new(Some(answers))), self.1.clone()))
+        let begin = || match &message {
+            Message::One(payload) => startpoint.stream_owned(handler, payload),
+            Message::Several(payloads) => startpoint.gather_owned(handler, &pieces(payloads)).stream(),
+        };
+        let answers = py.detach(begin).map_err(raised)?;
+        Ok(NativeAnswers::new(answers, self.1.clone()))
     }
 
     fn close(&self, py: Python<'_>) {
@@ -227,6 +297,12 @@ type Stream = Option<Answers<Arc<Startpoint>>>;
 /// A stream of answers, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
 pub(crate) struct NativeAnswers(Arc<Mutex<Stream>>, Teller);
+
+impl NativeAnswers {
+    pub(crate) fn new(answers: Answers<Arc<Startpoint>>, teller: Teller) -> Self {
+        NativeAnswers(Arc::new(Mutex::new(Some(answers))), teller)
+    }
+}
 
 fn lock(stream: &Mutex<Stream>) -> MutexGuard<'_, Stream> {
     stream.lock().unwrap_or_else(PoisonError::into_inner)
