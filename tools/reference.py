@@ -184,7 +184,7 @@ def python_docstrings() -> list[Docstring]:
         for node in ast.parse(path.read_text()).body:
             if not isinstance(node, ast.ClassDef) or node.name not in public:
                 continue
-            bases = ", ".join(ast.unparse(base) for base in node.bases)
+            bases = ", ".join(base for base in map(ast.unparse, node.bases) if base != "Closing")
             found += docstring(path, node.body, node.name, f"class {node.name}({bases})".replace("()", ""))
             for at, inner in enumerate(node.body):
                 if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -281,7 +281,8 @@ def spoken(text: str, names: dict[str, str]) -> str:
     """Rust's words with another language's names in its links."""
 
     def name(match: re.Match[str]) -> str:
-        return f"`{names.get(match[1], match[1])}`"
+        known = match[1].removeprefix("crate::")
+        return f"`{names.get(known, known)}`"
 
     return re.sub(r"\[`([^`]+)`\](?:\([^)]*\))?", name, text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import shutil
 import signal
 import subprocess
@@ -408,6 +409,22 @@ assert startpoint.carrier.transport is SHM and startpoint.call(ECHO, b"still", t
 """)
 
 
+@pytest.mark.skipif(ctypes.util.find_library("fabric") is None, reason="there is no libfabric on this host")
+def test_libfabric_carries_links(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+{DOMAINS}
+assert "nothing" in raises(link.SystemRefused, lambda: domain(fabric=[("nothing", None)]))
+with domain(listen=["127.0.0.1:0"], fabric=[("tcp;ofi_rxm", "127.0.0.1")]) as server, domain() as client:
+    endpoint = server.endpoint({{0: lambda request: request.payload}})
+    startpoint = client.startpoint(endpoint.startpoint(), timeout=30, transport=link.Transport.FABRIC)
+    assert startpoint.carrier.transport is link.Transport.FABRIC and "tcp;ofi_rxm" in startpoint.carrier.text
+    assert startpoint.call(0, bytes(100_000), timeout=30) == bytes(100_000)
+""",
+        tmp_path,
+    )
+
+
 def test_a_server_that_dies_is_lost(room: Room) -> None:
     program = room.folder / "client.py"
     program.write_text(
@@ -496,6 +513,45 @@ except link.HandlerRefused as error:
     assert "ZeroDivisionError" in str(error)
 else:
     raise SystemExit("it did not fail")
+""",
+        tmp_path,
+    )
+
+
+def test_answers_are_combined_by_an_operation_of_ones_own(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+import threading
+{DOMAINS}
+combined = []
+
+def join(one, other):
+    combined.append(threading.current_thread())
+    if b"7" in (one, other):
+        return 1 // 0
+    return bytearray(one) + b"," + other
+
+operation = link.OwnOperation("join", join)
+servers = [domain(listen=["127.0.0.1:0"]) for _ in range(20)]
+members = []
+for at, server in enumerate(servers):
+    handlers = {{0: lambda request, at=at: b"%d" % (at + 10), 1: lambda request, at=at: b"%d" % at}}
+    members.append(server.endpoint(handlers, forwards=[operation]).startpoint())
+caller = domain()
+expected = b",".join(b"%d" % (at + 10) for at in range(20))
+for flat in (False, True):
+    group = caller.group(members, flat=flat)
+    combined.clear()
+    assert group.reduce(0, b"", operation, timeout=60) == expected
+    assert len(combined) == 19 and (len(set(combined)) == 1) is flat
+    why = raises(link.HandlerRefused, lambda: group.reduce(1, b"", operation, timeout=60))
+    assert "ZeroDivisionError" in why, why
+assert group.reduce(0, b"", link.Operation.CONCATENATE, timeout=60) == expected.replace(b",", b"")
+nothing = link.OwnOperation("nothing", lambda one, other: None)
+assert "bytes-like" in raises(link.HandlerRefused, lambda: group.reduce(0, b"", nothing, timeout=60))
+for name in ("", "+join", "j" * 65):
+    raises(ValueError, lambda: group.reduce(0, b"", link.OwnOperation(name, join)))
+    raises(ValueError, lambda: caller.endpoint({{}}, forwards=[link.OwnOperation(name, join)]))
 """,
         tmp_path,
     )
@@ -630,22 +686,35 @@ def test_a_forked_child_is_told(room: Room) -> None:
     room.run("""
 import os
 assert startpoint.call(ECHO, b"here", timeout=30) == b"here"
+pack = startpoint.pack(ECHO, 20_000)
+pack.put(bytes(10_000))
 child = os.fork()
 if child == 0:
     told = []
-    for attempt in (
+    attempts = (
         lambda: startpoint.call(ECHO, b"there", timeout=5),
         lambda: startpoint.submit(ECHO, b"there").result(timeout=5),
         lambda: startpoint.post(ECHO),
         lambda: domain.startpoint(startpoint.capability, timeout=5),
         lambda: domain.endpoint({}),
-    ):
+        lambda: domain.refusals(),
+        lambda: domain.set_policy(link.Policy.uniform(link.Protection.NONE)),
+        lambda: startpoint.call(ECHO, [b"the", b"re"], timeout=5),
+        lambda: startpoint.pack(ECHO, 5),
+        lambda: pack.put(bytes(5000), timeout=5),
+        lambda: startpoint.carrier,
+        lambda: startpoint.prefer(link.Transport.TCP, timeout=5),
+    )
+    for attempt in attempts:
         try:
             attempt()
         except link.Error as error:
             told.append(str(error))
-    os._exit(0 if len(told) == 5 and all("fork" in what for what in told) else 1)
+    pack.close()
+    os._exit(0 if len(told) == len(attempts) and all("fork" in what for what in told) else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+pack.put(bytes(10_000))
+assert pack.call(timeout=30) == bytes(20_000)
 assert startpoint.call(ECHO, b"still here", timeout=30) == b"still here"
 """)
 

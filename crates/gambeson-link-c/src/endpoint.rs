@@ -8,7 +8,8 @@ use gambeson_link::{Attributes, Call, Endpoint, Handlers, Request};
 use crate::domain::gambeson_link_domain;
 use crate::failure::{Failure, done, free, gambeson_link_status};
 use crate::identity::gambeson_link_peer;
-use crate::raw::{bytes, given, hand_out, make, protection_of, show, text, texts};
+use crate::own::{gambeson_link_own_operation, operation};
+use crate::raw::{bytes, given, hand_out, list, make, protection_of, show, text, texts};
 use crate::region::{gambeson_link_window, memory};
 use crate::startpoint::gambeson_link_capability;
 
@@ -44,7 +45,7 @@ pub type gambeson_link_threaded_handler =
 
 /// What C gave for its own use.
 #[derive(Clone, Copy)]
-struct User(*mut c_void);
+pub(crate) struct User(*mut c_void);
 
 // SAFETY: nothing here looks behind it, and the header asks of C that handlers may run in any thread.
 unsafe impl Send for User {}
@@ -52,7 +53,11 @@ unsafe impl Send for User {}
 unsafe impl Sync for User {}
 
 impl User {
-    fn get(self) -> *mut c_void {
+    pub(crate) fn new(given: *mut c_void) -> Self {
+        User(given)
+    }
+
+    pub(crate) fn get(self) -> *mut c_void {
         self.0
     }
 }
@@ -108,7 +113,7 @@ pub extern "C" fn gambeson_link_attributes_message_max(
 }
 
 /// Sends requests and answers through this module, behind those that were named before and in front of the protection,
-/// which is always there. `zstd` is one of every domain; more come with `crate::Config::transform`.
+/// which is always there. `zstd` is one of every domain; more come with `gambeson_link_config_transform`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gambeson_link_attributes_transform(
     attributes: Option<&mut gambeson_link_attributes>,
@@ -177,16 +182,25 @@ pub extern "C" fn gambeson_link_handlers_threaded(
     })
 }
 
-/// Passes messages of groups on (`crate::Domain::group`), on threads of the domain's, and combines the answers, also by
-/// these operations of the program's own. Whoever may call that handler (`crate::FORWARD`) has this domain connect
+/// Passes messages of groups on (`gambeson_link_domain_group`), on threads of the domain's, and combines the answers,
+/// also by these operations of the program's own. Whoever may call that handler (`FORWARD`) has this domain connect
 /// where the startpoints lead that he hands it.
+///
+/// `operations` are `count`, and stay the caller's; their functions, and what their `user` leads to, must stay as long as
+/// the domain.
 #[unsafe(no_mangle)]
-pub extern "C" fn gambeson_link_handlers_forwards(
+pub unsafe extern "C" fn gambeson_link_handlers_forwards(
     handlers: Option<&mut gambeson_link_handlers>,
+    operations: *const gambeson_link_own_operation,
+    count: usize,
 ) -> gambeson_link_status {
     done(|| {
         let handlers = given(handlers, "the list of handlers")?;
-        handlers.0 = std::mem::take(&mut handlers.0).forwards([]);
+        // SAFETY: the caller's promise.
+        let operations = unsafe { list(operations, count, "the list of operations")? };
+        // SAFETY: the caller's promise.
+        let own = operations.iter().map(|own| unsafe { operation(own) }).collect::<Result<Vec<_>, _>>()?;
+        handlers.0 = std::mem::take(&mut handlers.0).forwards(own);
         Ok(())
     })
 }

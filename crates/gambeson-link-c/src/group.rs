@@ -8,6 +8,7 @@ use gambeson_link::{Error, Group, Operation};
 
 use crate::domain::gambeson_link_domain;
 use crate::failure::{Failure, answer, done, free, gambeson_link_status};
+use crate::own::{gambeson_link_own_operation, operation};
 use crate::raw::{Out, bytes, fill, given, hand_out, list, make, seconds, show};
 use crate::startpoint::gambeson_link_capability;
 
@@ -160,14 +161,53 @@ pub unsafe extern "C" fn gambeson_link_group_reduce(
     answer_length: Option<&mut MaybeUninit<usize>>,
     patience: f64,
 ) -> gambeson_link_status {
+    let operation = || operation_of(operation);
+    // SAFETY: the caller's promise.
+    unsafe { reduce(group, handler, (payload, length), operation, (into, room, answer_length), patience) }
+}
+
+/// Has the answers of all members combined.
+///
+/// # Safety
+/// As of `bytes` and `fill`.
+unsafe fn reduce(
+    group: Option<&gambeson_link_group>,
+    handler: u32,
+    (payload, length): (*const c_void, usize),
+    operation: impl FnOnce() -> Result<Operation, Failure>,
+    (into, room, answer_length): (*mut c_void, usize, Out<'_, usize>),
+    patience: f64,
+) -> gambeson_link_status {
     done(|| {
-        let (group, operation) = (given(group, "the group")?, operation_of(operation)?);
+        let (group, operation) = (given(group, "the group")?, operation()?);
         // SAFETY: the caller's promise.
         let payload = unsafe { bytes(payload, length)? };
         let answer = group.0.reduce(handler, payload, &operation, seconds(patience)?)?;
         // SAFETY: the caller's promise.
         unsafe { fill(&answer, into, room, answer_length) }
     })
+}
+
+/// As `gambeson_link_group_reduce`, by an operation of the program's own. It also stands in the `operations` of
+/// `gambeson_link_handlers_forwards` where messages are passed on; where it does not, answers are passed on as they are.
+///
+/// `operation` stays the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_group_reduce_own(
+    group: Option<&gambeson_link_group>,
+    handler: u32,
+    payload: *const c_void,
+    length: usize,
+    own: Option<&gambeson_link_own_operation>,
+    into: *mut c_void,
+    room: usize,
+    answer_length: Option<&mut MaybeUninit<usize>>,
+    patience: f64,
+) -> gambeson_link_status {
+    // SAFETY: the caller's promise.
+    let operation = || unsafe { operation(given(own, "the operation")?) };
+    // SAFETY: the caller's promise.
+    unsafe { reduce(group, handler, (payload, length), operation, (into, room, answer_length), patience) }
 }
 
 /// What the member at place `at`, from 0 on, answered: its status, and with `OK` the bytes, which are there as long as the

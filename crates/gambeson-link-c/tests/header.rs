@@ -34,10 +34,10 @@ fn generated() -> String {
     };
     config.enumeration.rename_variants = RenameRule::ScreamingSnakeCase;
     config.enumeration.prefix_with_name = true;
-    let enums = ["operation", "progress", "protection", "refusal", "transport"];
+    let enums = ["end", "operation", "progress", "protection", "refusal", "transport"];
     config.export.include = enums.map(|name| format!("gambeson_link_{name}")).into();
     let files = ["failure", "identity", "policy", "domain", "refusals", "endpoint", "startpoint", "transport"];
-    let files = files.into_iter().chain(["buffers", "region", "group"]);
+    let files = files.into_iter().chain(["buffers", "region", "group", "own"]);
     let builder = files.into_iter().fold(Builder::new().with_config(config), |builder, file| {
         builder.with_src(sources.join(file).with_extension("rs"))
     });

@@ -243,6 +243,50 @@ fn a_pack_holds_what_was_said_of_it_and_its_thread_does_not_wait_for_itself() {
 }
 
 #[test]
+fn a_pack_is_put_by_turns_and_belongs_to_the_thread_that_began_it() {
+    over_all(|pair| {
+        let transformed = !pair.startpoint.capability().transforms().is_empty();
+        let message = block(300_000, 3);
+        std::thread::scope(|scope| {
+            let mut first = pair.startpoint.pack(KEEP, 100_000).expect("a link");
+            first.put(&block(50_000, 0)).expect("it goes");
+            let (begun, waits) = std::sync::mpsc::channel();
+            let message = &message;
+            let second = scope.spawn(move || {
+                let mut second = pair.startpoint.pack(ECHO, message.len()).expect("a link");
+                if !transformed {
+                    // The other one has the link.
+                    let turn = Duration::from_millis(10);
+                    assert_eq!(second.put_within(&message[..10], turn).expect("a link"), 10);
+                    assert_eq!(second.put_within(&message[10..], turn).expect("a link"), 0);
+                    assert!(!second.flush(turn).expect("a link"));
+                } else {
+                    second.put(&message[..10]).expect("it goes");
+                }
+                begun.send(()).expect("somebody waits");
+                let mut put = 10;
+                while put < message.len() {
+                    put += second.put_within(&message[put..], Duration::from_millis(1)).expect("a link");
+                }
+                assert!(second.flush(PATIENCE).expect("a link"));
+                second.call(PATIENCE).expect("an answer")
+            });
+            waits.recv().expect("it waits");
+            scope.spawn(move || {
+                for refused in [first.put(&[1]), first.flush(PATIENCE).map(drop), first.send()] {
+                    match refused {
+                        Err(Error::Message(why)) => assert!(why.contains("another thread"), "{why}"),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+            assert!(second.join().expect("no panic") == *message);
+        });
+        assert!(pair.kept.lock().expect("no panic").is_empty(), "what was sent from another thread was given up");
+    });
+}
+
+#[test]
 fn a_pack_over_a_link_that_is_refused_or_over_says_so() {
     let pair = pair(true, Progress::Auto, Attributes::default().protection(Protection::Privacy));
     let revoked = pair._endpoint.startpoint([]).expect("a startpoint");

@@ -38,7 +38,7 @@ from gambeson.link._errors import (
     TimedOut,
     TransformRefused,
 )
-from gambeson.link._group import Group, Operation
+from gambeson.link._group import Group, Operation, OwnOperation
 from gambeson.link._identity import Identity, Peer, Trust
 from gambeson.link._pack import Pack
 from gambeson.link._policy import Policy, Refusal, Refusals
@@ -63,6 +63,7 @@ __all__ = [
     "Lost",
     "MessageUnfit",
     "Operation",
+    "OwnOperation",
     "Pack",
     "Peer",
     "Policy",

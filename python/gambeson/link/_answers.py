@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Self
 
 from gambeson import _native
+from gambeson.link._closing import Closing
 from gambeson.link._future import Promise, within
 
 
-class Answers:
+class Answers(Closing):
     """A stream of answers; dropping it cancels the request.
 
     An iterator, and an asynchronous one; `close`, or the end of a `with`, cancels the request.
@@ -52,11 +52,3 @@ class Answers:
     def close(self) -> None:
         """Takes no further answers: the handler hears of it."""
         self._native.close()
-
-    def __enter__(self) -> Self:
-        """The stream."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes it."""
-        self.close()

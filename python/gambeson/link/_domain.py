@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from gambeson import _native
-from gambeson.link._group import Group
+from gambeson.link._closing import Closing
+from gambeson.link._group import Group, OwnOperation
 from gambeson.link._identity import Identity, Trust
 from gambeson.link._policy import Policy, Refusal, Refusals
 from gambeson.link._region import Region
@@ -17,8 +18,6 @@ from gambeson.link._request import Handler, serving
 from gambeson.link._startpoint import Capability, Caveat, Protection, Startpoint, Transport
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Buffer
 
 
@@ -31,7 +30,7 @@ class Progress(enum.Enum):
     """The program, whenever it calls or waits: the shortest way, and nothing happens in between."""
 
 
-class Domain:
+class Domain(Closing):
     """A process's place among links.
 
     A context manager, too: it closes at the end.
@@ -147,7 +146,7 @@ class Domain:
         protection: Protection = Protection.NONE,
         message_max: int = 64 << 20,
         transforms: Iterable[str] = (),
-        forwards: bool = False,
+        forwards: bool | Iterable[OwnOperation] = False,
     ) -> Endpoint:
         """Makes an endpoint.
 
@@ -156,13 +155,16 @@ class Domain:
         who asked. `class_name` is the class of the endpoint's links, by which policies go, `protection` how they are
         protected at the least, whatever the policies of both ends say, and `message_max` the longest message that it
         takes, in bytes. `transforms` names modules that requests and answers go through in front of the protection;
-        every domain has `zstd`. With `forwards` the endpoint passes messages of groups on, and whoever may call that
-        handler has this domain connect where the startpoints lead that he hands it.
+        every domain has `zstd`. With `forwards`, which may be operations of the program's own, the endpoint passes
+        messages of groups on, and whoever may call that handler has this domain connect where the startpoints lead that
+        he hands it.
 
         Raises `StartpointRefused`, `TransformRefused`.
         """
         serve = [(number, serving(handler)) for number, handler in handlers.items()]
-        native = self._native.endpoint(serve, class_name, protection.value, message_max, list(transforms), forwards)
+        operations = () if isinstance(forwards, bool) else forwards
+        own = None if forwards is False else [(one.name, one.combine) for one in operations]
+        native = self._native.endpoint(serve, class_name, protection.value, message_max, list(transforms), own)
         return Endpoint(native, self._endpoints)
 
     def startpoint(
@@ -244,16 +246,6 @@ class Domain:
         """Ends the domain's sessions, and its thread. What is under way raises `Lost`."""
         self._native.close()
         self._endpoints.clear()
-
-    def __enter__(self) -> Domain:
-        """The domain."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes it."""
-        self.close()
 
 
 # Threads of domains must not call into a Python that goes down.

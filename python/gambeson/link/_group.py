@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gambeson import _native
@@ -33,6 +35,20 @@ class Operation(enum.Enum):
     """The greatest of each element of arrays of `f64`, little-endian; NaN if one is."""
 
 
+@dataclass(frozen=True)
+class OwnOperation:
+    """An own one. Endpoints that pass messages on are given it with `Handlers::forwards`, under the same name of 1
+    to 64 bytes, which must not begin with `+`; where it is missing, answers are passed on as they are.
+    """
+
+    name: str
+    """The same at all ends."""
+    combine: Callable[[bytes, bytes], Buffer]
+    """Makes one answer of two, of which the first is the earlier member's; in whatever thread. What it raises is why
+    there is none.
+    """
+
+
 class Group:
     """A set of endpoints that are called together, with their order."""
 
@@ -59,10 +75,14 @@ class Group:
         """
         return self._native.call(handler, payload, timeout)
 
-    def reduce(self, handler: int, payload: Buffer, operation: Operation, timeout: float | None = None) -> bytes:
+    def reduce(
+        self, handler: int, payload: Buffer, operation: Operation | OwnOperation, timeout: float | None = None
+    ) -> bytes:
         """Calls all members and combines their answers by an operation, always in the same order and grouping, whether
         it is called flat or not. Empty of an empty group.
 
-        `timeout` is in seconds. Raises the error of the first member that gave no answer.
+        `timeout` is in seconds. Raises the error of the first member that gave no answer, and `HandlerRefused` when two
+        answers cannot be combined.
         """
-        return self._native.reduce(handler, payload, operation.value, timeout)
+        how = operation.value if isinstance(operation, Operation) else (operation.name, operation.combine)
+        return self._native.reduce(handler, payload, how, timeout)

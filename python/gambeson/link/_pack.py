@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from gambeson import _native
 from gambeson.link._answers import Answers
+from gambeson.link._closing import Closing
 from gambeson.link._future import Promise, within
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class Pack:
+class Pack(Closing):
     """A request that is being packed. It belongs to the thread that began it, whose other requests over this link are
     refused meanwhile: they would wait for it. Any thread may drop it.
 
@@ -72,11 +73,3 @@ class Pack:
     def close(self) -> None:
         """Gives it up, if it was not sent: its handler never sees it."""
         self._native.close()
-
-    def __enter__(self) -> Self:
-        """The pack."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Gives it up, if it was not sent."""
-        self.close()

@@ -30,8 +30,8 @@ class Region:
         return len(self._native)
 
     def window(self, offset: int = 0, length: int | None = None, *, read: bool = False, write: bool = False) -> Caveat:
-        """A window of `length` bytes from `offset` on, for a startpoint's `crate::Caveat::Memory`; `rights` are
-        `Window::READ`, `Window::WRITE` or both.
+        """A window of `length` bytes from `offset` on, for a startpoint's `Caveat.memory`; `rights` are `Window::READ`,
+        `Window::WRITE` or both.
 
         Without a length, to the end.
         """

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NoReturn, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, Union
 
 from gambeson import _native
 from gambeson.link._answers import Answers
+from gambeson.link._closing import Closing
 from gambeson.link._future import Promise, within
 from gambeson.link._pack import Pack
 
@@ -158,7 +159,7 @@ class Capability:
         )
 
 
-class Startpoint:
+class Startpoint(Closing):
     """One end of a link, from which remote service requests go to its endpoint. It is released when it is dropped.
 
     A context manager, too. Threads may share it. A payload is a buffer, or a sequence of buffers, which the handler
@@ -309,14 +310,6 @@ class Startpoint:
     def close(self) -> None:
         """Releases the link. What is under way goes on to its end."""
         self._native.close()
-
-    def __enter__(self) -> Self:
-        """The startpoint."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Closes it."""
-        self.close()
 
     def __reduce__(self) -> NoReturn:
         """A secret is given away on purpose."""

@@ -113,6 +113,75 @@ static void keep(gambeson_link_request *request, void *user) {
     IS(pthread_create(user, NULL, refuse_later, request), 0);
 }
 
+/* A transform module that numbers what passes, and turns its bits over; links that are open. */
+static size_t numbered_links;
+typedef struct {
+    uint8_t out, in;
+} numbers;
+
+static void *open_numbered(uint32_t end, gambeson_link_message *failure, void *user) {
+    MUST(failure && (end == GAMBESON_LINK_END_STARTPOINT || end == GAMBESON_LINK_END_ENDPOINT));
+    __atomic_fetch_add((size_t *)user, 1, __ATOMIC_SEQ_CST);
+    return calloc(1, sizeof(numbers));
+}
+
+static void close_numbered(void *state, void *user) {
+    free(state);
+    __atomic_fetch_sub((size_t *)user, 1, __ATOMIC_SEQ_CST);
+}
+
+static void turn(uint8_t *bytes, size_t length) {
+    for (size_t at = 0; at < length; at++) bytes[at] = (uint8_t)~bytes[at];
+}
+
+static void apply_numbered(gambeson_link_message *message, void *state, void *user) {
+    void *bytes;
+    size_t length;
+    MUST(user == &numbered_links);
+    IS(gambeson_link_message_bytes(message, &bytes, &length), OK);
+    if (length == 7 && memcmp(bytes, "refused", 7) == 0) {
+        IS(gambeson_link_message_fail(message, "not this one"), OK);
+        return;
+    }
+    IS(gambeson_link_message_resize(message, length + 1), OK);
+    IS(gambeson_link_message_bytes(message, &bytes, &length), OK);
+    ((uint8_t *)bytes)[length - 1] = ((numbers *)state)->out++;
+    turn(bytes, length);
+}
+
+static void restore_numbered(gambeson_link_message *message, size_t most, void *state, void *user) {
+    void *bytes;
+    size_t length;
+    (void)user;
+    IS(gambeson_link_message_bytes(message, &bytes, &length), OK);
+    MUST(length == most + 1);
+    turn(bytes, length);
+    if (((uint8_t *)bytes)[length - 1] != ((numbers *)state)->in++) {
+        IS(gambeson_link_message_fail(message, "out of order"), OK);
+        return;
+    }
+    IS(gambeson_link_message_resize(message, length - 1), OK);
+}
+
+static const gambeson_link_transform numbered = {"numbered",     open_numbered, apply_numbered, restore_numbered,
+                                                 close_numbered, true,          &numbered_links};
+
+/* An operation of our own: the sums of bytes, of which there may not be more than 100. */
+static void sum_bytes(const void *one, size_t one_length, const void *other, size_t other_length,
+                      gambeson_link_message *combined, void *user) {
+    void *bytes;
+    size_t length;
+    if (one_length != other_length || one_length > 100) {
+        IS(gambeson_link_message_fail(combined, "too many bytes"), OK);
+        return;
+    }
+    IS(gambeson_link_message_resize(combined, one_length), OK);
+    IS(gambeson_link_message_bytes(combined, &bytes, &length), OK);
+    for (size_t at = 0; at < length; at++)
+        ((uint8_t *)bytes)[at] = (uint8_t)(((const uint8_t *)one)[at] + ((const uint8_t *)other)[at]);
+    __atomic_fetch_add((size_t *)user, 1, __ATOMIC_SEQ_CST);
+}
+
 static gambeson_link_domain *open_domain(uint8_t own[32], const uint8_t other[32], gambeson_link_identity *identity,
                                          const char *name, const char *listen, uint32_t progress) {
     const char *roles[] = {"reader", "writer"};
@@ -122,6 +191,7 @@ static gambeson_link_domain *open_domain(uint8_t own[32], const uint8_t other[32
     uint8_t hash[32];
     IS(gambeson_link_trust_new(&trust), OK);
     IS(gambeson_link_trust_pinned(trust, other, name, roles, 2), OK);
+    IS(gambeson_link_trust_pinned(trust, own, "itself", NULL, 0), OK);
     IS(gambeson_link_config_new(identity, trust, &config), OK);
     if (listen) IS(gambeson_link_config_listen(config, listen), OK);
     IS(gambeson_link_config_host(config, "here"), OK);
@@ -132,6 +202,7 @@ static gambeson_link_domain *open_domain(uint8_t own[32], const uint8_t other[32
     IS(gambeson_link_config_weakest(config, GAMBESON_LINK_PROTECTION_INTEGRITY), OK);
     IS(gambeson_link_config_patience(config, 10), OK);
     IS(gambeson_link_config_silence(config, 10), OK);
+    IS(gambeson_link_config_transform(config, &numbered), OK);
     IS(gambeson_link_domain_open(config, &domain), OK);
     IS(gambeson_link_domain_key_hash(domain, hash), OK);
     MUST(memcmp(hash, own, 32) == 0);
@@ -216,6 +287,15 @@ static void nonsense(void) {
     IS(gambeson_link_config_listen_fabric(config, NULL, NULL), argument);
     IS(gambeson_link_config_policy(config, NULL), argument);
     IS(gambeson_link_config_from_job(NULL), argument);
+    gambeson_link_transform nameless = numbered, empty = {"empty", NULL, NULL, NULL, NULL, false, NULL};
+    nameless.name = NULL;
+    IS(gambeson_link_config_transform(config, NULL), argument);
+    IS(gambeson_link_config_transform(config, &nameless), argument);
+    IS(gambeson_link_config_transform(config, &empty), argument);
+    SAYS("apply");
+    IS(gambeson_link_message_bytes(NULL, NULL, NULL), argument);
+    IS(gambeson_link_message_resize(NULL, 1), argument);
+    IS(gambeson_link_message_fail(NULL, "no"), argument);
     IS(gambeson_link_config_patience(config, -1), argument);
     IS(gambeson_link_config_patience(config, 0.0 / 0.0), argument);
     IS(gambeson_link_config_patience(config, 1e300), OK);
@@ -343,13 +423,15 @@ static void requests(gambeson_link_startpoint *link, size_t *counted) {
 
 /* An endpoint with the handlers that answer with what they get. */
 static gambeson_link_startpoint *plain_link(gambeson_link_domain *server, gambeson_link_domain *client,
-                                            const char *class, size_t *counted, gambeson_link_endpoint **endpoint) {
+                                            const char *class, const char *module, size_t *counted,
+                                            gambeson_link_endpoint **endpoint) {
     gambeson_link_attributes *attributes;
     gambeson_link_handlers *handlers;
     gambeson_link_capability *capability;
     gambeson_link_startpoint *link;
     IS(gambeson_link_attributes_new(&attributes), OK);
     IS(gambeson_link_attributes_class(attributes, class), OK);
+    if (module) IS(gambeson_link_attributes_transform(attributes, module), OK);
     IS(gambeson_link_handlers_new(&handlers), OK);
     IS(gambeson_link_handlers_inline(handlers, ECHO, echo, NULL), OK);
     IS(gambeson_link_handlers_inline(handlers, COUNT, count, counted), OK);
@@ -477,8 +559,8 @@ static void policies(gambeson_link_domain *server, gambeson_link_domain *client,
     IS(gambeson_link_domain_set_policy(server, policy), OK);
     IS(gambeson_link_domain_set_policy(client, policy), OK);
     gambeson_link_policy_free(policy);
-    link = plain_link(server, client, "fluxes", counted, &endpoint);
-    sealed = plain_link(server, client, "secrets", counted, &other);
+    link = plain_link(server, client, "fluxes", NULL, counted, &endpoint);
+    sealed = plain_link(server, client, "secrets", NULL, counted, &other);
     IS(gambeson_link_startpoint_protection(link, &protection), OK);
     MUST(protection == GAMBESON_LINK_PROTECTION_INTEGRITY);
     IS(gambeson_link_startpoint_protection(sealed, &protection), OK);
@@ -495,6 +577,25 @@ static void policies(gambeson_link_domain *server, gambeson_link_domain *client,
     gambeson_link_startpoint_free(sealed);
     gambeson_link_endpoint_free(endpoint);
     gambeson_link_endpoint_free(other);
+}
+
+/* A module of our own sees every message once and in order, and may refuse one. */
+static void modules(gambeson_link_domain *server, gambeson_link_domain *client, size_t *counted) {
+    gambeson_link_endpoint *endpoint;
+    gambeson_link_startpoint *link = plain_link(server, client, "data", "numbered", counted, &endpoint);
+    char text[8];
+    size_t length;
+    gathered(link, counted);
+    packs(link, counted, true);
+    MUST(__atomic_load_n(&numbered_links, __ATOMIC_SEQ_CST) == 2);
+    for (int at = 0; at < 2; at++) {
+        IS(gambeson_link_startpoint_call(link, ECHO, "refused", 7, text, sizeof text, &length, 10),
+           GAMBESON_LINK_STATUS_TRANSFORM);
+        SAYS("\"numbered\" failed: not this one");
+    }
+    SAYS("bind the startpoint again");
+    gambeson_link_startpoint_free(link);
+    gambeson_link_endpoint_free(endpoint);
 }
 
 static void goes_over(gambeson_link_startpoint *link, uint32_t expected, const char *words) {
@@ -712,6 +813,19 @@ static void groups(gambeson_link_domain *client, gambeson_link_endpoint *endpoin
     IS(gambeson_link_group_reduce(group, ECHO, &number, 8, GAMBESON_LINK_OPERATION_SUM_I64, &sum, 8, &size, 10), OK);
     MUST(size == 8 && sum == 42);
     IS(gambeson_link_group_reduce(group, ECHO, &number, 8, 99, &sum, 8, &size, 10), GAMBESON_LINK_STATUS_ARGUMENT);
+    size_t combined = 0;
+    const uint8_t one[101] = {1};
+    uint8_t sums[101];
+    gambeson_link_own_operation own = {"sum-bytes", sum_bytes, &combined}, bad = {"+sum", sum_bytes, NULL};
+    IS(gambeson_link_group_reduce_own(group, ECHO, one, 1, &own, sums, sizeof sums, &size, 10), OK);
+    MUST(size == 1 && sums[0] == 2 && combined == 1);
+    IS(gambeson_link_group_reduce_own(group, ECHO, one, 101, &own, sums, sizeof sums, &size, 10),
+       GAMBESON_LINK_STATUS_HANDLER);
+    SAYS("too many bytes");
+    IS(gambeson_link_group_reduce_own(group, ECHO, one, 1, &bad, sums, sizeof sums, &size, 10),
+       GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_group_reduce_own(group, ECHO, one, 1, NULL, sums, sizeof sums, &size, 10),
+       GAMBESON_LINK_STATUS_ARGUMENT);
     IS(gambeson_link_group_send(group, COUNT, "12345", 5, 10, &results), OK);
     for (size_t at = 0; at < 2; at++) IS(gambeson_link_results_get(results, at, &came, &size), OK);
     gambeson_link_results_free(results);
@@ -730,6 +844,29 @@ static void groups(gambeson_link_domain *client, gambeson_link_endpoint *endpoin
     gambeson_link_results_free(results);
     gambeson_link_group_free(group);
     for (int at = 0; at < 3; at++) gambeson_link_capability_free(members[at]);
+}
+
+/* A group that goes by a tree: answers are combined where messages are passed on, too. */
+static void passed_on(gambeson_link_domain *client, gambeson_link_endpoint *endpoint, size_t *combined) {
+    enum { MEMBERS = 20 };
+    gambeson_link_capability *members[MEMBERS];
+    gambeson_link_group *group;
+    size_t size, here = 0;
+    const uint8_t one = 1;
+    uint8_t sum;
+    gambeson_link_own_operation own = {"sum-bytes", sum_bytes, &here};
+    for (int at = 0; at < MEMBERS; at++) IS(gambeson_link_endpoint_startpoint(endpoint, NULL, 0, &members[at]), OK);
+    for (int flat = 0; flat < 2; flat++) {
+        IS(gambeson_link_domain_group(client, (const gambeson_link_capability *const *)members, MEMBERS, flat, &group), OK);
+        IS(gambeson_link_group_reduce_own(group, ECHO, &one, 1, &own, &sum, 1, &size, 10), OK);
+        MUST(size == 1 && sum == MEMBERS);
+        gambeson_link_group_free(group);
+        size_t there = __atomic_exchange_n(combined, 0, __ATOMIC_SEQ_CST);
+        MUST(flat ? there == 0 : there > 0);
+        MUST(there + here == MEMBERS - 1);
+        here = 0;
+    }
+    for (int at = 0; at < MEMBERS; at++) gambeson_link_capability_free(members[at]);
 }
 
 /* Who answers nothing unless it is asked to. */
@@ -752,7 +889,7 @@ int main(int word_count, char **words) {
     gambeson_link_endpoint *plain_endpoint;
     uint8_t bobs[32], alices[32];
     char address[64];
-    size_t counted = 0, length;
+    size_t counted = 0, combined = 0, length;
     long milliseconds = 100;
     pthread_t keeper;
     nonsense();
@@ -777,7 +914,9 @@ int main(int word_count, char **words) {
     IS(gambeson_link_handlers_new(&handlers), OK);
     IS(gambeson_link_handlers_inline(handlers, ECHO, NULL, NULL), GAMBESON_LINK_STATUS_ARGUMENT);
     IS(gambeson_link_handlers_inline(handlers, ECHO, echo, NULL), OK);
-    IS(gambeson_link_handlers_forwards(handlers), OK);
+    const gambeson_link_own_operation sum = {"sum-bytes", sum_bytes, &combined}, none = {NULL, sum_bytes, NULL};
+    IS(gambeson_link_handlers_forwards(handlers, &none, 1), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_handlers_forwards(handlers, &sum, 1), OK);
     IS(gambeson_link_handlers_inline(handlers, COUNT, count, &counted), OK);
     IS(gambeson_link_handlers_inline(handlers, WHO, who, alices), OK);
     IS(gambeson_link_handlers_inline(handlers, REFUSE, refuse, NULL), OK);
@@ -795,16 +934,18 @@ int main(int word_count, char **words) {
     pthread_t progress;
     IS(pthread_create(&progress, NULL, serve_by_hand, parts), 0);
     requests(link, &counted);
-    plain = plain_link(server, client, "data", &counted, &plain_endpoint);
+    plain = plain_link(server, client, "data", NULL, &counted, &plain_endpoint);
     gathered(link, &counted);
     gathered(plain, &counted);
     packs(link, &counted, true);
     packs(plain, &counted, false);
     gambeson_link_startpoint_free(plain);
+    modules(server, client, &counted);
     startpoints(server, client, endpoint);
     names(server, client, endpoint);
     regions(client, endpoint);
     groups(client, endpoint, &counted);
+    passed_on(client, endpoint, &combined);
     transports(client, endpoint);
     refusals_are_counted(server, client);
     policies(server, client, words[1], &counted);
@@ -820,6 +961,7 @@ int main(int word_count, char **words) {
     gambeson_link_startpoint_free(link);
     gambeson_link_capability_free(capability);
     gambeson_link_domain_free(client);
+    MUST(__atomic_load_n(&numbered_links, __ATOMIC_SEQ_CST) == 0);
     puts("all ok");
     return 0;
 }

@@ -57,6 +57,14 @@ typedef enum {
     GAMBESON_LINK_STATUS_POLICY = 16,
 } gambeson_link_status;
 
+// Which end of a link we are.
+typedef enum {
+    // The one that opened it. Of a control link: the one that opened the session.
+    GAMBESON_LINK_END_STARTPOINT = 0,
+    // The one it was opened to.
+    GAMBESON_LINK_END_ENDPOINT = 1,
+} gambeson_link_end;
+
 // How two answers become one. It is applied in the members' order, so it need not be commutative; and in a grouping
 // that depends on their number alone, so that sums of floating-point numbers are the same each time.
 typedef enum {
@@ -174,6 +182,11 @@ typedef struct gambeson_link_handlers gambeson_link_handlers;
 // A domain's own key, with the certificate that shows it.
 typedef struct gambeson_link_identity gambeson_link_identity;
 
+// A message that a function of the program's own reads and writes.
+//
+// It is there until that function returns.
+typedef struct gambeson_link_message gambeson_link_message;
+
 // A request that is being packed. It belongs to the thread that began it, whose other requests over this link are
 // refused meanwhile: they would wait for it. Any thread may drop it.
 //
@@ -235,6 +248,23 @@ typedef void (*gambeson_link_inline_handler)(gambeson_link_call *call, void *use
 // exception may leave it.
 typedef void (*gambeson_link_threaded_handler)(gambeson_link_request *request, void *user);
 
+// An own one. Endpoints that pass messages on are given it with `crate::Handlers::forwards`, under the same name of 1
+// to 64 bytes, which must not begin with `+`; where it is missing, answers are passed on as they are.
+typedef struct {
+    // 1 to 64 bytes, the same at all ends, which do not begin with `+`.
+    const char *name;
+    // Makes `combined`, which is empty, of two answers, of which `one` is the earlier member's. It runs in threads of the
+    // library's, several at a time. No exception may leave it.
+    void (*combine)(const void *one,
+                    size_t one_length,
+                    const void *other,
+                    size_t other_length,
+                    gambeson_link_message *combined,
+                    void *user);
+    // Given to the function.
+    void *user;
+} gambeson_link_own_operation;
+
 // Part of a memory region, with what may be done in it.
 typedef struct {
     // Number of the region at its owner.
@@ -254,6 +284,32 @@ typedef struct {
     // How many.
     size_t length;
 } gambeson_link_piece;
+
+// A module that transforms the messages of links: compression, an own encoding, a cipher or a checksum beside those
+// that are there.
+//
+// Its functions run with the domain locked, in whatever thread moves its bytes, one at a time: they must not wait, and
+// use nothing of the library but `gambeson_link_message_`. No exception may leave them. What the other end sent may have
+// been made with malice.
+typedef struct {
+    // By what endpoints name it: printable ASCII without spaces and commas. All names of one stack have 64 characters,
+    // commas between them included.
+    const char *name;
+    // A link begins, and this is that end of it, a `gambeson_link_end`. What it returns is the link's state in both
+    // directions. Null if there is nothing to do; `gambeson_link_message_fail` says that the link does not come about.
+    void *(*open)(uint32_t end, gambeson_link_message *failure, void *user);
+    // Transforms what goes out from this end, each message once and in the order of the link.
+    void (*apply)(gambeson_link_message *message, void *state, void *user);
+    // Undoes what the other end's `apply` did, in the same order; `most` bytes are the most that may become of it.
+    void (*restore)(gambeson_link_message *message, size_t most, void *state, void *user);
+    // The link is over: frees its state. Null if there is nothing to do.
+    void (*close)(void *state, void *user);
+    // Whether what becomes of a message depends on the ones before. Then a message that fails is the last of its link in
+    // that direction.
+    bool remembers;
+    // Given to all of them.
+    void *user;
+} gambeson_link_transform;
 
 #ifdef __cplusplus
 extern "C" {
@@ -509,7 +565,12 @@ gambeson_link_status gambeson_link_handlers_threaded(gambeson_link_handlers *han
 // Passes messages of groups on (`crate::Domain::group`), on threads of the domain's, and combines the answers, also by
 // these operations of the program's own. Whoever may call that handler (`crate::FORWARD`) has this domain connect
 // where the startpoints lead that he hands it.
-gambeson_link_status gambeson_link_handlers_forwards(gambeson_link_handlers *handlers);
+//
+// `operations` are `count`, and stay the caller's; their functions, and what their `user` leads to, must stay as long as
+// the domain.
+gambeson_link_status gambeson_link_handlers_forwards(gambeson_link_handlers *handlers,
+                                                     const gambeson_link_own_operation *operations,
+                                                     size_t count);
 
 // Frees handlers that no endpoint took. Null is nothing to free.
 void gambeson_link_handlers_free(gambeson_link_handlers *handlers);
@@ -1027,6 +1088,20 @@ gambeson_link_status gambeson_link_group_reduce(const gambeson_link_group *group
                                                 size_t *answer_length,
                                                 double patience);
 
+// As `gambeson_link_group_reduce`, by an operation of the program's own. It also stands in the `operations` of
+// `gambeson_link_handlers_forwards` where messages are passed on; where it does not, answers are passed on as they are.
+//
+// `operation` stays the caller's.
+gambeson_link_status gambeson_link_group_reduce_own(const gambeson_link_group *group,
+                                                    uint32_t handler,
+                                                    const void *payload,
+                                                    size_t length,
+                                                    const gambeson_link_own_operation *own,
+                                                    void *into,
+                                                    size_t room,
+                                                    size_t *answer_length,
+                                                    double patience);
+
 // What the member at place `at`, from 0 on, answered: its status, and with `OK` the bytes, which are there as long as the
 // results. `END` when there are not so many.
 gambeson_link_status gambeson_link_results_get(const gambeson_link_results *results,
@@ -1039,6 +1114,23 @@ void gambeson_link_results_free(gambeson_link_results *results);
 
 // Frees a group. Null is nothing to free.
 void gambeson_link_group_free(gambeson_link_group *group);
+
+// Where the message is, to be read and altered.
+//
+// The bytes are there until it is resized.
+gambeson_link_status gambeson_link_message_bytes(gambeson_link_message *message, void **bytes, size_t *length);
+
+// Gives the message another length, in bytes. What it gains is zero.
+gambeson_link_status gambeson_link_message_resize(gambeson_link_message *message, size_t length);
+
+// Says that there is no such message, and why: the request ends with that sentence.
+gambeson_link_status gambeson_link_message_fail(gambeson_link_message *message, const char *why);
+
+// Has this transform module, too, so that endpoints can name it and startpoints with it be bound.
+//
+// `module` stays the caller's; its functions, and what `user` leads to, must stay as long as the domain.
+gambeson_link_status gambeson_link_config_transform(gambeson_link_config *config,
+                                                    const gambeson_link_transform *module);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -68,9 +68,17 @@ impl Operation {
     /// When the name is none.
     #[must_use]
     pub fn own(name: &str, combine: impl Fn(&[u8], &[u8]) -> Result<Vec<u8>, String> + Send + Sync + 'static) -> Self {
-        let legal = !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('+');
-        assert!(legal, "an operation's name has 1 to {NAME_MAX} bytes and does not begin with +: {name:?}");
+        assert!(
+            Self::is_name(name),
+            "an operation's name has 1 to {NAME_MAX} bytes and does not begin with +: {name:?}"
+        );
         Operation(How::Own(name.into(), Arc::new(combine)))
+    }
+
+    /// Whether an operation of a program's own may be called so.
+    #[must_use]
+    pub fn is_name(name: &str) -> bool {
+        !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('+')
     }
 
     /// The built-in one of a name.

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::buffer::Payload;
 use super::future::Teller;
-use super::group::NativeGroup;
+use super::group::{self, NativeGroup};
 use super::identity::{NativeIdentity, NativeTrust, key_hash};
 use super::policy::NativePolicy;
 use super::region::NativeRegion;
@@ -37,6 +37,9 @@ struct Options {
     patience: f64,
     silence: f64,
 }
+
+/// Connections, tampering, names, and startpoints by the numbers of reasons.
+type Refused = (u64, u64, u64, Vec<(u8, u64)>);
 
 impl NativeDomain {
     fn domain(&self) -> PyResult<Arc<Domain>> {
@@ -84,8 +87,7 @@ impl NativeDomain {
         py.detach(|| domain.set_policy(policy)).map_err(raised)
     }
 
-    /// Connections, tampering, names, and reasons by number.
-    fn refusals(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, Vec<(u8, u64)>)> {
+    fn refusals(&self, py: Python<'_>) -> PyResult<Refused> {
         let domain = self.domain()?;
         let found = py.detach(|| domain.refusals()).map_err(raised)?;
         let startpoints = found.startpoints.iter().map(|(reason, count)| (*reason as u8, *count)).collect();
@@ -100,7 +102,7 @@ impl NativeDomain {
         Ok(self.domain()?.listening().iter().map(ToString::to_string).collect())
     }
 
-    /// `handlers` get a NativeRequest each.
+    /// `handlers` get a NativeRequest each; `forwards` has operations of the program's own, if it passes messages on.
     #[expect(clippy::too_many_arguments, reason = "Domain.endpoint names them all")]
     fn endpoint(
         &self,
@@ -110,7 +112,7 @@ impl NativeDomain {
         weakest: &str,
         message_max: usize,
         transforms: Vec<String>,
-        forwards: bool,
+        forwards: Option<Vec<(String, Py<PyAny>)>>,
     ) -> PyResult<NativeEndpoint> {
         let attributes = Attributes::default().class(class_name).protection(protection(weakest)?);
         let attributes = attributes.message_max(message_max);
@@ -126,7 +128,13 @@ impl NativeDomain {
                 });
             })
         });
-        let handlers = if forwards { handlers.forwards([]) } else { handlers };
+        let own = |(name, combine): (String, _)| group::own(&name, combine);
+        let forwards =
+            forwards.map(|own_ones| own_ones.into_iter().map(own).collect::<PyResult<Vec<_>>>()).transpose()?;
+        let handlers = match forwards {
+            Some(operations) => handlers.forwards(operations),
+            None => handlers,
+        };
         let domain = self.domain()?;
         let endpoint = py.detach(|| domain.endpoint(attributes, handlers)).map_err(raised)?;
         Ok(NativeEndpoint(Mutex::new(Some(endpoint))))

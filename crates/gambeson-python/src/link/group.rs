@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use super::buffer::Payload;
-use super::{elsewhere, patience, raised};
+use super::{elsewhere, in_python, patience, raised};
 
 /// Endpoints with their order.
 #[pyclass(frozen, module = "gambeson._native")]
@@ -67,23 +67,51 @@ impl NativeGroup {
         py: Python<'py>,
         handler: u32,
         payload: Payload,
-        operation: &str,
+        operation: Combination,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let operation = match operation {
-            "concatenate" => Operation::CONCATENATE,
-            "sum-i64" => Operation::SUM_I64,
-            "min-i64" => Operation::MIN_I64,
-            "max-i64" => Operation::MAX_I64,
-            "sum-f64" => Operation::SUM_F64,
-            "min-f64" => Operation::MIN_F64,
-            "max-f64" => Operation::MAX_F64,
-            other => return Err(PyValueError::new_err(format!("{other:?} is no operation"))),
+            Combination::Own(name, combine) => own(&name, combine)?,
+            Combination::BuiltIn(name) => match &*name {
+                "concatenate" => Operation::CONCATENATE,
+                "sum-i64" => Operation::SUM_I64,
+                "min-i64" => Operation::MIN_I64,
+                "max-i64" => Operation::MAX_I64,
+                "sum-f64" => Operation::SUM_F64,
+                "min-f64" => Operation::MIN_F64,
+                "max-f64" => Operation::MAX_F64,
+                other => return Err(PyValueError::new_err(format!("{other:?} is no operation"))),
+            },
         };
         let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
         let answer = elsewhere(py, timeout, move || group.reduce(handler, &payload, &operation, patient))?;
         Ok(PyBytes::new(py, &answer))
     }
+}
+
+/// An operation, as Python has it: its name, for one of the program's own with the function.
+#[derive(FromPyObject)]
+enum Combination {
+    BuiltIn(String),
+    Own(String, Py<PyAny>),
+}
+
+/// An operation of the program's own. What its function raises is why there is no answer.
+pub(crate) fn own(name: &str, combine: Py<PyAny>) -> PyResult<Operation> {
+    if !Operation::is_name(name) {
+        return Err(PyValueError::new_err(format!(
+            "{name:?} is no name of an operation: it has 1 to 64 bytes and does not begin with +"
+        )));
+    }
+    Ok(Operation::own(name, move |one, other| {
+        let mut combined = Err("Python has ended".to_owned());
+        in_python(|py| {
+            let made = combine.call1(py, (PyBytes::new(py, one), PyBytes::new(py, other)));
+            let made = made.and_then(|made| made.extract::<Payload>(py).map(|made| made.to_vec()));
+            combined = made.map_err(|error| error.to_string());
+        });
+        combined
+    }))
 }
 
 fn outcome<'py>(py: Python<'py>, one: Result<Option<Vec<u8>>, Error>) -> Bound<'py, PyAny> {

@@ -13,6 +13,9 @@ use super::raised;
 #[pyclass(frozen, module = "gambeson._native")]
 pub(crate) struct NativeRequest(Mutex<Option<Request>>);
 
+/// Key, name, roles, host and its address.
+type Peer = ([u8; 32], String, Vec<String>, String, Option<String>);
+
 impl NativeRequest {
     pub(crate) fn new(request: Request) -> Self {
         NativeRequest(Mutex::new(Some(request)))
@@ -41,8 +44,7 @@ impl NativeRequest {
         self.with(|request| PyBytes::new(py, &request.payload))
     }
 
-    /// Key, name, roles, host and its address.
-    fn peer(&self) -> PyResult<([u8; 32], String, Vec<String>, String, Option<String>)> {
+    fn peer(&self) -> PyResult<Peer> {
         self.with(|request| {
             let peer = &request.peer;
             let address = peer.address.map(|address| address.to_string());
