@@ -106,6 +106,7 @@ class Options(TypedDict):
     shm: bool
     manual: bool
     policy: NativePolicy | None
+    transforms: list[tuple[str, bool, Callable[[bool], object]]]
     patience: float
     silence: float
 

@@ -518,6 +518,137 @@ else:
     )
 
 
+MODULES = """
+import zlib
+
+class Numbered(link.Mapping):
+    def __init__(self):
+        self.out = self.came = 0
+
+    def apply(self, message):
+        if message == b"refused":
+            raise ValueError("not this one")
+        if message == b"reenter":
+            startpoint.call(0, b"", timeout=1)
+        self.out += 1
+        return self.out.to_bytes(4, "big") + zlib.compress(message)
+
+    def restore(self, message, most):
+        self.came += 1
+        assert int.from_bytes(message[:4], "big") == self.came
+        restored = zlib.decompressobj().decompress(message[4:], most + 1)
+        return memoryview(restored)
+
+class Numbering(link.Transform):
+    name = "numbering"
+
+    def __init__(self, remembers=True):
+        self.remembers = remembers
+        self.ends = []
+
+    def open(self, end):
+        self.ends.append(end)
+        return Numbered()
+"""
+
+
+def test_messages_go_through_a_module_of_ones_own(package: Package, tmp_path: Path) -> None:
+    package.run(
+        f"""
+{DOMAINS}
+{MODULES}
+for manual, remembers in ((False, True), (True, False)):
+    module = Numbering(remembers)
+    progress = link.Progress.MANUAL if manual else link.Progress.AUTO
+    with domain(listen=["127.0.0.1:0"], transforms=[module]) as server:
+        endpoint = server.endpoint({{0: lambda request: request.payload}}, transforms=["numbering"])
+        with domain(transforms=[module], progress=progress) as client, domain() as other:
+            startpoint = client.startpoint(endpoint.startpoint())
+            for size in (0, 1, 1000, 1_000_000):
+                assert startpoint.call(0, bytes(size), timeout=30) == bytes(size)
+            assert startpoint.call(0, [b"several ", b"buffers"], timeout=30) == b"several buffers"
+            assert module.ends == [link.End.STARTPOINT, link.End.ENDPOINT]
+            assert raises(link.TransformRefused, lambda: startpoint.call(0, b"refused")) == (
+                'the transform module "numbering" failed: ValueError: not this one'
+            )
+            if remembers:
+                why = raises(link.TransformRefused, lambda: startpoint.call(0, b"more"))
+                assert "bind the startpoint again" in why
+                startpoint = client.startpoint(endpoint.startpoint())
+            # The domain is locked meanwhile, and says so.
+            assert "not threaded" in raises(link.TransformRefused, lambda: startpoint.call(0, b"reenter"))
+            assert "numbering" in raises(link.TransformRefused, lambda: other.startpoint(endpoint.startpoint()))
+raises(link.TransformRefused, lambda: domain(transforms=[module, module]))
+""",
+        tmp_path,
+    )
+
+
+def test_threads_modules_and_the_collector_never_wait_for_each_other(package: Package, tmp_path: Path) -> None:
+    """Threads that ask, give up, close and leave objects to the collector while both ends' domains run Python."""
+    package.run(
+        f"""
+import gc, sys, threading, time
+{DOMAINS}
+{MODULES}
+sys.setswitchinterval(1e-5)
+module = Numbering(False)
+
+def slow(request):
+    for at in range(20):
+        if request.is_cancelled:
+            return
+        yield bytes([at]) * 100
+
+server = domain(listen=["127.0.0.1:0"], transforms=[module])
+client = domain(transforms=[module])
+handlers = {{0: lambda request: request.payload, 1: slow}}
+capability = server.endpoint(handlers, transforms=["numbering"]).startpoint()
+deadline = time.monotonic() + 3
+counts = [0] * 6
+wrong = []
+
+def ask(number):
+    try:
+        while time.monotonic() < deadline:
+            startpoint = client.startpoint(capability, timeout=60)
+            message = bytes([number]) * (number * 5000)
+            assert startpoint.call(0, message, timeout=60) == message
+            forgotten = startpoint.submit(0, message)
+            startpoint.submit(0, message).cancel()
+            stream = startpoint.stream(1, timeout=60)
+            assert next(stream) == bytes(100)
+            pack = startpoint.pack(0, 50_000)
+            pack.put(bytes(10_000))
+            group = client.group([capability, capability])
+            assert group.call(0, b"each", timeout=60) == [b"each"] * 2
+            if number % 2:
+                server.endpoint(handlers).startpoint()
+                startpoint.close()
+            # What is left to the collector is collected by whoever allocates next, perhaps in a module.
+            cycle = [startpoint, stream, pack, group, forgotten]
+            cycle.append(cycle)
+            counts[number] += 1
+    except BaseException as error:
+        wrong.append(error)
+        raise
+
+gc.set_threshold(50)
+threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join(60)
+assert not wrong and not any(thread.is_alive() for thread in threads) and all(counts), (wrong, counts)
+# It ends in the midst of requests that go through modules.
+startpoint = client.startpoint(capability)
+threading.Thread(target=lambda: [startpoint.submit(0, bytes(1000)) for _ in range(10_000)], daemon=True).start()
+startpoint.call(0, timeout=30)
+""",
+        tmp_path,
+    )
+
+
 def test_answers_are_combined_by_an_operation_of_ones_own(package: Package, tmp_path: Path) -> None:
     package.run(
         f"""

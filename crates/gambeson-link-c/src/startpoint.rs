@@ -11,9 +11,7 @@ use gambeson_link::{Answers, Capability, Caveat, Error, Expected, KeyHash, Pendi
 
 use crate::domain::gambeson_link_domain;
 use crate::failure::{Failure, answer, done, free, gambeson_link_status};
-use crate::raw::{
-    Out, array, bytes, fill, fill_text, given, hand_out, list, make, protection_of, seconds, show, text,
-};
+use crate::raw::{Out, array, bytes, fill, fill_text, given, hand_out, list, make, protection_of, seconds, show, text};
 use crate::region::{gambeson_link_window, memory};
 
 /// Room enough for any startpoint's bytes.

@@ -45,6 +45,7 @@ from gambeson.link._policy import Policy, Refusal, Refusals
 from gambeson.link._region import Region
 from gambeson.link._request import Handler, Request
 from gambeson.link._startpoint import Capability, Carrier, Caveat, Protection, Startpoint, Transport
+from gambeson.link._transform import End, Mapping, Transform
 
 __all__ = [
     "Answers",
@@ -52,6 +53,7 @@ __all__ = [
     "Carrier",
     "Caveat",
     "Domain",
+    "End",
     "Endpoint",
     "Error",
     "Garbled",
@@ -61,6 +63,7 @@ __all__ = [
     "Identity",
     "IdentityUnusable",
     "Lost",
+    "Mapping",
     "MessageUnfit",
     "Operation",
     "OwnOperation",
@@ -79,6 +82,7 @@ __all__ = [
     "StartpointRefused",
     "SystemRefused",
     "TimedOut",
+    "Transform",
     "TransformRefused",
     "Transport",
     "Trust",

@@ -16,6 +16,7 @@ from gambeson.link._policy import Policy, Refusal, Refusals
 from gambeson.link._region import Region
 from gambeson.link._request import Handler, serving
 from gambeson.link._startpoint import Capability, Caveat, Protection, Startpoint, Transport
+from gambeson.link._transform import Transform, module
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -50,6 +51,7 @@ class Domain(Closing):
         progress: Progress = Progress.AUTO,
         policy: Policy | None = None,
         weakest: Protection | None = None,
+        transforms: Iterable[Transform] = (),
         patience: float = 60.0,
         silence: float = 20.0,
     ) -> None:
@@ -60,7 +62,8 @@ class Domain(Closing):
         or name, or `None` for its first. `host` is this host's name and `address` its address, for people and policies,
         and `rank` the rank in a job. With `shm` processes of this host may come over shared memory, if it listens at
         all. `policy` says how links are protected; everything is sealed without one. `weakest` is short for the policy
-        that has the same protection for all. A session that lost its connection waits `patience` seconds for another
+        that has the same protection for all. `transforms` has modules of the program's own, which endpoints can name. A
+        session that lost its connection waits `patience` seconds for another
         one; after `silence` seconds a connection is given up over which a peer says nothing that owes an answer.
 
         Raises `IdentityUnusable`, `SystemRefused`, and `ValueError` for what is no address.
@@ -81,6 +84,7 @@ class Domain(Closing):
                 "shm": shm,
                 "manual": progress is Progress.MANUAL,
                 "policy": None if policy is None else policy._native,
+                "transforms": [module(own) for own in transforms],
                 "patience": patience,
                 "silence": silence,
             }
@@ -95,6 +99,7 @@ class Domain(Closing):
         address: str | None = None,
         shm: bool = True,
         progress: Progress = Progress.AUTO,
+        transforms: Iterable[Transform] = (),
         patience: float = 60.0,
         silence: float = 20.0,
     ) -> Self:
@@ -117,6 +122,7 @@ class Domain(Closing):
                 "shm": shm,
                 "manual": progress is Progress.MANUAL,
                 "policy": None,
+                "transforms": [module(own) for own in transforms],
                 "patience": patience,
                 "silence": silence,
             }

@@ -236,6 +236,8 @@ typedef struct {
     uint64_t connections;
     // Connections given up, or sessions ended, because of what came over them: somebody on the way altered it.
     uint64_t tampered;
+    // Names that somebody asked for and may not have, or under which nothing is published.
+    uint64_t names;
     // Startpoints and requests, by `gambeson_link_refusal`. Places of no reason have 0.
     uint64_t startpoints[32];
 } gambeson_link_refusals;
@@ -248,8 +250,8 @@ typedef void (*gambeson_link_inline_handler)(gambeson_link_call *call, void *use
 // exception may leave it.
 typedef void (*gambeson_link_threaded_handler)(gambeson_link_request *request, void *user);
 
-// An own one. Endpoints that pass messages on are given it with `crate::Handlers::forwards`, under the same name of 1
-// to 64 bytes, which must not begin with `+`; where it is missing, answers are passed on as they are.
+// An own one. Endpoints that pass messages on are given it with `gambeson_link_handlers_forwards`, under the same name
+// of 1 to 64 bytes, which must not begin with `+`; where it is missing, answers are passed on as they are.
 typedef struct {
     // 1 to 64 bytes, the same at all ends, which do not begin with `+`.
     const char *name;
@@ -289,14 +291,15 @@ typedef struct {
 // that are there.
 //
 // Its functions run with the domain locked, in whatever thread moves its bytes, one at a time: they must not wait, and
-// use nothing of the library but `gambeson_link_message_`. No exception may leave them. What the other end sent may have
+// use nothing of the library but what reads and alters the message. No exception may leave them. What the other end sent may have
 // been made with malice.
 typedef struct {
     // By what endpoints name it: printable ASCII without spaces and commas. All names of one stack have 64 characters,
     // commas between them included.
     const char *name;
     // A link begins, and this is that end of it, a `gambeson_link_end`. What it returns is the link's state in both
-    // directions. Null if there is nothing to do; `gambeson_link_message_fail` says that the link does not come about.
+    // directions. Null if there is nothing to do; `gambeson_link_message_fail` says that the link does not come about, and
+    // nothing is closed then.
     void *(*open)(uint32_t end, gambeson_link_message *failure, void *user);
     // Transforms what goes out from this end, each message once and in the order of the link.
     void (*apply)(gambeson_link_message *message, void *state, void *user);
@@ -536,7 +539,7 @@ gambeson_link_status gambeson_link_attributes_protection(gambeson_link_attribute
 gambeson_link_status gambeson_link_attributes_message_max(gambeson_link_attributes *attributes, size_t bytes);
 
 // Sends requests and answers through this module, behind those that were named before and in front of the protection,
-// which is always there. `zstd` is one of every domain; more come with `crate::Config::transform`.
+// which is always there. `zstd` is one of every domain; more come with `gambeson_link_config_transform`.
 gambeson_link_status gambeson_link_attributes_transform(gambeson_link_attributes *attributes, const char *name);
 
 // Frees attributes. Null is nothing to free.
@@ -562,8 +565,8 @@ gambeson_link_status gambeson_link_handlers_threaded(gambeson_link_handlers *han
                                                      gambeson_link_threaded_handler handler,
                                                      void *user);
 
-// Passes messages of groups on (`crate::Domain::group`), on threads of the domain's, and combines the answers, also by
-// these operations of the program's own. Whoever may call that handler (`crate::FORWARD`) has this domain connect
+// Passes messages of groups on (`gambeson_link_domain_group`), on threads of the domain's, and combines the answers,
+// also by these operations of the program's own. Whoever may call that handler (`FORWARD`) has this domain connect
 // where the startpoints lead that he hands it.
 //
 // `operations` are `count`, and stay the caller's; their functions, and what their `user` leads to, must stay as long as

@@ -9,16 +9,18 @@ use pyo3::prelude::*;
 use super::buffer::Payload;
 use super::future::Teller;
 use super::group::{self, NativeGroup};
+use super::held::Held;
 use super::identity::{NativeIdentity, NativeTrust, key_hash};
 use super::policy::NativePolicy;
 use super::region::NativeRegion;
 use super::request::NativeRequest;
 use super::startpoint::{NativeCapability, NativeStartpoint, caveat, transport_of};
+use super::transform::Module;
 use super::{elsewhere, in_python, patience, raised, wait};
 
 /// A process's place among links, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
-pub(crate) struct NativeDomain(Mutex<Option<Arc<Domain>>>, Teller);
+pub(crate) struct NativeDomain(Mutex<Option<Held<Domain>>>, Teller);
 
 /// What a domain is opened with: the arguments of `Domain.__init__` and `Domain.from_job`.
 #[derive(FromPyObject)]
@@ -34,6 +36,7 @@ struct Options {
     shm: bool,
     manual: bool,
     policy: Option<Py<NativePolicy>>,
+    transforms: Vec<Module>,
     patience: f64,
     silence: f64,
 }
@@ -42,7 +45,7 @@ struct Options {
 type Refused = (u64, u64, u64, Vec<(u8, u64)>);
 
 impl NativeDomain {
-    fn domain(&self) -> PyResult<Arc<Domain>> {
+    fn domain(&self) -> PyResult<Held<Domain>> {
         let domain = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         domain.ok_or_else(|| raised(Error::Lost("this domain was closed".into())))
     }
@@ -73,13 +76,16 @@ impl NativeDomain {
         if let Some(policy) = &options.policy {
             config.policy = policy.get().0.clone();
         }
+        for module in options.transforms {
+            config = config.transform(module);
+        }
         config.fabric = options.fabric;
         config.shm = options.shm;
         config.progress = if options.manual { Progress::Manual } else { Progress::Auto };
         config.patience = patience(Some(options.patience))?;
         config.silence = patience(Some(options.silence))?;
         let domain = py.detach(|| Domain::open(config)).map_err(raised)?;
-        Ok(NativeDomain(Mutex::new(Some(Arc::new(domain))), Teller::default()))
+        Ok(NativeDomain(Mutex::new(Some(Held::new(domain))), Teller::default()))
     }
 
     fn set_policy(&self, py: Python<'_>, policy: &NativePolicy) -> PyResult<()> {
@@ -137,7 +143,7 @@ impl NativeDomain {
         };
         let domain = self.domain()?;
         let endpoint = py.detach(|| domain.endpoint(attributes, handlers)).map_err(raised)?;
-        Ok(NativeEndpoint(Mutex::new(Some(endpoint))))
+        Ok(NativeEndpoint(Mutex::new(Some(Held::new(endpoint)))))
     }
 
     fn startpoint(
@@ -147,7 +153,7 @@ impl NativeDomain {
         transport: Option<u8>,
         timeout: Option<f64>,
     ) -> PyResult<NativeStartpoint> {
-        let (domain, capability) = (self.domain()?, capability.0.clone());
+        let (domain, capability) = (Arc::clone(&*self.domain()?), capability.0.clone());
         let (transport, patient) = (transport.map(transport_of).transpose()?, patience(timeout)?);
         let bound = elsewhere(py, timeout, move || match transport {
             Some(transport) => domain.startpoint_over(transport, &capability, patient),
@@ -166,7 +172,7 @@ impl NativeDomain {
         name: String,
         timeout: Option<f64>,
     ) -> PyResult<NativeStartpoint> {
-        let (domain, patient) = (self.domain()?, patience(timeout)?);
+        let (domain, patient) = (Arc::clone(&*self.domain()?), patience(timeout)?);
         let expected = match key {
             Some(key) => Expected::Key(key_hash(&key)?),
             None => Expected::Role(role),
@@ -177,7 +183,7 @@ impl NativeDomain {
 
     fn group(&self, members: Vec<Py<NativeCapability>>, flat: bool) -> PyResult<NativeGroup> {
         let group = self.domain()?.group(members.iter().map(|member| member.get().0.clone()));
-        Ok(NativeGroup(Arc::new(if flat { group.flat() } else { group })))
+        Ok(NativeGroup(Held::new(if flat { group.flat() } else { group })))
     }
 
     fn copy_for(&self, capability: &NativeCapability, holder: Payload) -> PyResult<NativeCapability> {
@@ -207,13 +213,15 @@ impl NativeDomain {
 
 /// Handlers that others can be given startpoints to, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
-pub(crate) struct NativeEndpoint(Mutex<Option<Endpoint>>);
+pub(crate) struct NativeEndpoint(Mutex<Option<Held<Endpoint>>>);
 
 impl NativeEndpoint {
-    fn with<T>(&self, then: impl FnOnce(&Endpoint) -> Result<T, Error>) -> PyResult<T> {
-        let endpoint = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = endpoint.as_ref().ok_or_else(|| Error::Lost("this endpoint was closed".into()));
-        there.and_then(then).map_err(raised)
+    fn with<T: Send>(&self, py: Python<'_>, then: impl FnOnce(&Endpoint) -> Result<T, Error> + Send) -> PyResult<T> {
+        let done = py.detach(|| {
+            let endpoint = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            then(endpoint.as_ref().ok_or_else(|| Error::Lost("this endpoint was closed".into()))?)
+        });
+        done.map_err(raised)
     }
 }
 
@@ -221,13 +229,13 @@ impl NativeEndpoint {
 impl NativeEndpoint {
     fn startpoint(&self, py: Python<'_>, caveats: Vec<(String, Vec<u64>)>) -> PyResult<NativeCapability> {
         let caveats = caveats.iter().map(|(kind, numbers)| caveat(kind, numbers)).collect::<PyResult<Vec<_>>>()?;
-        py.detach(|| self.with(|endpoint| endpoint.startpoint(caveats))).map(NativeCapability)
+        self.with(py, |endpoint| endpoint.startpoint(caveats)).map(NativeCapability)
     }
 
     /// `length` zeroes, or a copy of these bytes.
-    fn region(&self, initial: Option<Payload>, length: usize) -> PyResult<NativeRegion> {
+    fn region(&self, py: Python<'_>, initial: Option<Payload>, length: usize) -> PyResult<NativeRegion> {
         let memory = initial.map_or_else(|| vec![0; length], |initial| initial.to_vec());
-        self.with(|endpoint| Ok(endpoint.region(memory))).map(NativeRegion)
+        self.with(py, |endpoint| Ok(endpoint.region(memory))).map(|region| NativeRegion(Held::new(region)))
     }
 
     fn publish(
@@ -239,15 +247,15 @@ impl NativeEndpoint {
     ) -> PyResult<()> {
         let caveats = caveats.iter().map(|(kind, numbers)| caveat(kind, numbers)).collect::<PyResult<Vec<_>>>()?;
         let roles: Vec<&str> = roles.iter().map(String::as_str).collect();
-        py.detach(|| self.with(|endpoint| endpoint.publish(&name, &roles, caveats)))
+        self.with(py, |endpoint| endpoint.publish(&name, &roles, caveats))
     }
 
     fn withdraw(&self, py: Python<'_>, name: String) -> PyResult<()> {
-        py.detach(|| self.with(|endpoint| endpoint.withdraw(&name)))
+        self.with(py, |endpoint| endpoint.withdraw(&name))
     }
 
     fn revoke(&self, py: Python<'_>, capability: &NativeCapability) -> PyResult<()> {
-        py.detach(|| self.with(|endpoint| endpoint.revoke(&capability.0)))
+        self.with(py, |endpoint| endpoint.revoke(&capability.0))
     }
 
     fn close(&self, py: Python<'_>) {

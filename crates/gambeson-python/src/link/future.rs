@@ -11,6 +11,7 @@ use gambeson_link::Error;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::held::apart;
 use super::{in_python, raised};
 
 /// An answer, or `None` at a stream's end.
@@ -88,6 +89,16 @@ impl NativeTask {
         // Not here: whoever asked is told by the thread, always.
         py.detach(|| task.clone().wake());
         NativeTask(task)
+    }
+}
+
+impl Drop for NativeTask {
+    fn drop(&mut self) {
+        // Of a domain that has ended, perhaps.
+        if Arc::strong_count(&self.0) == 1 {
+            let ask = self.0.ask.lock().unwrap_or_else(PoisonError::into_inner).take();
+            apart(ask);
+        }
     }
 }
 

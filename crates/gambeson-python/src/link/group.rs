@@ -9,11 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use super::buffer::Payload;
-use super::{elsewhere, in_python, patience, raised};
+use super::held::Held;
+use super::{asked, elsewhere, patience, raised};
 
 /// Endpoints with their order.
 #[pyclass(frozen, module = "gambeson._native")]
-pub(crate) struct NativeGroup(pub(crate) Arc<Group>);
+pub(crate) struct NativeGroup(pub(crate) Held<Group>);
 
 impl NativeGroup {
     /// Asks every member; what came of each, for Python.
@@ -24,7 +25,7 @@ impl NativeGroup {
         timeout: Option<f64>,
         ask: impl FnOnce(&Group, &[u8], Duration) -> Vec<Result<Option<Vec<u8>>, Error>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyList>> {
-        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
+        let (group, payload, patient) = (Arc::clone(&self.0), payload.to_vec(), patience(timeout)?);
         let came = elsewhere(py, timeout, move || Ok(ask(&group, &payload, patient)))?;
         PyList::new(py, came.into_iter().map(|one| outcome(py, one)).collect::<Vec<_>>())
     }
@@ -83,7 +84,7 @@ impl NativeGroup {
                 other => return Err(PyValueError::new_err(format!("{other:?} is no operation"))),
             },
         };
-        let (group, payload, patient) = (self.0.clone(), payload.to_vec(), patience(timeout)?);
+        let (group, payload, patient) = (Arc::clone(&self.0), payload.to_vec(), patience(timeout)?);
         let answer = elsewhere(py, timeout, move || group.reduce(handler, &payload, &operation, patient))?;
         Ok(PyBytes::new(py, &answer))
     }
@@ -104,13 +105,10 @@ pub(crate) fn own(name: &str, combine: Py<PyAny>) -> PyResult<Operation> {
         )));
     }
     Ok(Operation::own(name, move |one, other| {
-        let mut combined = Err("Python has ended".to_owned());
-        in_python(|py| {
-            let made = combine.call1(py, (PyBytes::new(py, one), PyBytes::new(py, other)));
-            let made = made.and_then(|made| made.extract::<Payload>(py).map(|made| made.to_vec()));
-            combined = made.map_err(|error| error.to_string());
-        });
-        combined
+        asked(|py| {
+            let made = combine.bind(py).call1((PyBytes::new(py, one), PyBytes::new(py, other)))?;
+            made.extract::<Payload>().map(|made| made.to_vec())
+        })
     }))
 }
 

@@ -1,19 +1,21 @@
 //! Links, for gambeson.link: what `gambeson._native` has of them. The Python side has the words and the types.
 //!
-//! Python's lock is held while none of a domain's is waited for, except where something is dropped: a domain's thread never
-//! waits for Python's. Handlers are threaded ones, and who hears that an answer has come is a thread of this module's
-//! ([`future`]), so that no Python runs while a domain is locked.
+//! Nobody who has Python's lock waits for a domain's, not even where something is dropped ([`held`]): a domain that is locked
+//! may wait for Python's, when messages go through transform modules in Python. No other Python runs while a domain is
+//! locked: handlers are threaded ones, and who hears that an answer has come is a thread of this module's ([`future`]).
 
 mod buffer;
 mod domain;
 mod future;
 mod group;
+mod held;
 mod identity;
 mod pack;
 mod policy;
 mod region;
 mod request;
 mod startpoint;
+mod transform;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -54,6 +56,13 @@ pub(crate) fn in_python(then: impl FnOnce(Python<'_>)) {
         Python::try_attach(then);
     }
     INSIDE.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Asks something of Python from a thread of ours; what it raises, as a sentence.
+pub(crate) fn asked<T>(ask: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, String> {
+    let mut answer = Err("Python has ended".into());
+    in_python(|py| answer = ask(py).map_err(|error| error.to_string()));
+    answer
 }
 
 /// Waits until no thread of ours is in Python, and lets none in any more. Handlers get a second to end.

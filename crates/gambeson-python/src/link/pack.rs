@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 
 use super::buffer::Payload;
 use super::future::{NativeTask, Teller};
+use super::held::{Held, apart};
 use super::startpoint::{NativeAnswers, flushed, told, waited};
 use super::{raised, too_late, wait};
 
@@ -18,12 +19,20 @@ type Packed = Option<Pack<Arc<Startpoint>>>;
 #[pyclass(frozen, module = "gambeson._native")]
 pub(crate) struct NativePack {
     pack: Mutex<Packed>,
-    startpoint: Arc<Startpoint>,
+    startpoint: Held<Startpoint>,
     teller: Teller,
 }
 
+impl Drop for NativePack {
+    fn drop(&mut self) {
+        if let Some(pack) = self.lock().take() {
+            apart(pack);
+        }
+    }
+}
+
 impl NativePack {
-    pub(crate) fn new(pack: Pack<Arc<Startpoint>>, startpoint: Arc<Startpoint>, teller: Teller) -> Self {
+    pub(crate) fn new(pack: Pack<Arc<Startpoint>>, startpoint: Held<Startpoint>, teller: Teller) -> Self {
         NativePack { pack: Mutex::new(Some(pack)), startpoint, teller }
     }
 

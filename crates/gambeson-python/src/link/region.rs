@@ -5,11 +5,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::buffer::Payload;
+use super::held::Held;
 use super::raised;
 
 /// Memory that startpoints reach.
 #[pyclass(frozen, module = "gambeson._native")]
-pub(crate) struct NativeRegion(pub(crate) Region);
+pub(crate) struct NativeRegion(pub(crate) Held<Region>);
 
 #[pymethods]
 impl NativeRegion {

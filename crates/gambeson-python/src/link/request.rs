@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::buffer::Payload;
+use super::held::apart;
 use super::raised;
 
 /// A request until it is answered.
@@ -15,6 +16,14 @@ pub(crate) struct NativeRequest(Mutex<Option<Request>>);
 
 /// Key, name, roles, host and its address.
 type Peer = ([u8; 32], String, Vec<String>, String, Option<String>);
+
+impl Drop for NativeRequest {
+    fn drop(&mut self) {
+        if let Some(request) = self.lock().take() {
+            apart(request);
+        }
+    }
+}
 
 impl NativeRequest {
     pub(crate) fn new(request: Request) -> Self {
@@ -25,27 +34,30 @@ impl NativeRequest {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, then: impl FnOnce(&mut Request) -> T) -> PyResult<T> {
-        self.lock().as_mut().map(then).ok_or_else(answered)
+    /// Does something with it; who has it may wait for its domain, so that it is not waited for with Python's lock.
+    fn with<T: Send>(&self, py: Python<'_>, then: impl FnOnce(&mut Request) -> T + Send) -> PyResult<T> {
+        py.detach(|| self.lock().as_mut().map(then)).ok_or_else(answered)
     }
 
-    fn take(&self) -> PyResult<Request> {
-        self.lock().take().ok_or_else(answered)
+    fn take(&self, py: Python<'_>) -> PyResult<Request> {
+        py.detach(|| self.lock().take()).ok_or_else(answered)
     }
 }
 
 #[pymethods]
 impl NativeRequest {
-    fn handler(&self) -> PyResult<u32> {
-        self.with(|request| request.handler)
+    fn handler(&self, py: Python<'_>) -> PyResult<u32> {
+        self.with(py, |request| request.handler)
     }
 
+    /// What was sent; once.
     fn payload<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.with(|request| PyBytes::new(py, &request.payload))
+        let payload = self.with(py, |request| std::mem::take(&mut request.payload))?;
+        Ok(PyBytes::new(py, &payload))
     }
 
-    fn peer(&self) -> PyResult<Peer> {
-        self.with(|request| {
+    fn peer(&self, py: Python<'_>) -> PyResult<Peer> {
+        self.with(py, |request| {
             let peer = &request.peer;
             let address = peer.address.map(|address| address.to_string());
             (peer.key.0, peer.name.clone(), peer.roles.clone(), peer.host.clone(), address)
@@ -53,34 +65,33 @@ impl NativeRequest {
     }
 
     /// Whether nothing has ended it yet.
-    fn is_open(&self) -> bool {
-        self.lock().is_some()
+    fn is_open(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.lock().is_some())
     }
 
     fn is_cancelled(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| self.with(|request| request.is_cancelled()))
+        self.with(py, |request| request.is_cancelled())
     }
 
     fn item(&self, py: Python<'_>, bytes: Payload) -> PyResult<()> {
-        py.detach(|| self.with(|request| request.item(&bytes)))?.map_err(raised)
+        self.with(py, |request| request.item(&bytes))?.map_err(raised)
     }
 
     fn answer(&self, py: Python<'_>, bytes: Payload) -> PyResult<()> {
-        let request = self.take()?;
+        let request = self.take(py)?;
         py.detach(|| request.answer(&bytes));
         Ok(())
     }
 
     fn refuse(&self, py: Python<'_>, why: &str) -> PyResult<()> {
-        let request = self.take()?;
+        let request = self.take(py)?;
         py.detach(|| request.refuse(why));
         Ok(())
     }
 
     /// Ends it without a word: a stream of answers is at its end.
     fn close(&self, py: Python<'_>) {
-        let request = self.lock().take();
-        py.detach(|| drop(request));
+        py.detach(|| drop(self.lock().take()));
     }
 }
 

@@ -14,6 +14,7 @@ use pyo3::types::PyBytes;
 use super::buffer::{Message, Payload, Room};
 use super::domain::protection;
 use super::future::{NativeTask, Teller};
+use super::held::Held;
 use super::pack::NativePack;
 use super::{elsewhere, patience, raised, startpoint_raised, too_late, wait};
 
@@ -82,14 +83,14 @@ pub(crate) fn transport_of(number: u8) -> PyResult<Transport> {
 
 /// A startpoint that is bound, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
-pub(crate) struct NativeStartpoint(Mutex<Option<Arc<Startpoint>>>, Teller);
+pub(crate) struct NativeStartpoint(Mutex<Option<Held<Startpoint>>>, Teller);
 
 impl NativeStartpoint {
     pub(crate) fn new(startpoint: Startpoint, teller: Teller) -> Self {
-        NativeStartpoint(Mutex::new(Some(Arc::new(startpoint))), teller)
+        NativeStartpoint(Mutex::new(Some(Held::new(startpoint))), teller)
     }
 
-    fn startpoint(&self) -> PyResult<Arc<Startpoint>> {
+    fn startpoint(&self) -> PyResult<Held<Startpoint>> {
         let startpoint = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         startpoint.ok_or_else(|| raised(Error::Lost("this startpoint was closed".into())))
     }
@@ -178,7 +179,8 @@ impl NativeStartpoint {
     }
 
     fn prefer(&self, py: Python<'_>, transport: Option<u8>, timeout: Option<f64>) -> PyResult<()> {
-        let (startpoint, transport) = (self.startpoint()?, transport.map(transport_of).transpose()?);
+        let startpoint = Arc::clone(&*self.startpoint()?);
+        let transport = transport.map(transport_of).transpose()?;
         let patient = patience(timeout)?;
         elsewhere(py, timeout, move || startpoint.prefer(transport, patient))
     }
@@ -296,11 +298,11 @@ type Stream = Option<Answers<Arc<Startpoint>>>;
 
 /// A stream of answers, until it is closed.
 #[pyclass(frozen, module = "gambeson._native")]
-pub(crate) struct NativeAnswers(Arc<Mutex<Stream>>, Teller);
+pub(crate) struct NativeAnswers(Held<Mutex<Stream>>, Teller);
 
 impl NativeAnswers {
     pub(crate) fn new(answers: Answers<Arc<Startpoint>>, teller: Teller) -> Self {
-        NativeAnswers(Arc::new(Mutex::new(Some(answers))), teller)
+        NativeAnswers(Held::new(Mutex::new(Some(answers))), teller)
     }
 }
 
@@ -326,7 +328,7 @@ impl NativeAnswers {
 
     /// `done` is called with the next answer or `None` at the end, or with the exception.
     fn submit_next(&self, py: Python<'_>, done: Py<PyAny>) -> NativeTask {
-        let stream = self.0.clone();
+        let stream = Arc::clone(&self.0);
         let ask = move |context: &mut Context<'_>| match lock(&stream).as_mut() {
             None => Poll::Ready(Ok(None)),
             Some(answers) => answers.poll_next(context).map(Option::transpose),
