@@ -39,6 +39,8 @@ pub enum gambeson_link_refusal {
     Full = 13,
     /// The memory region is not there, or not any more, or ends before the access does.
     Absent = 14,
+    /// A message longer than the endpoint takes.
+    TooLong = 15,
 }
 
 /// How often a domain refused something since it was opened.

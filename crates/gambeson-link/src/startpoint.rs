@@ -262,6 +262,9 @@ impl Startpoint {
             // If the link is over, nobody waits behind it.
             let Some(session) = sessions.get_mut(session).filter(|session| session.over().is_none()) else { return };
             let Some((link, out)) = session.link(number) else { return };
+            if waiting(link).refused().is_some() {
+                return;
+            }
             match begun {
                 true => drop(link.end_pack(out, cache, None)),
                 false => link.leave_pack(out, cache),

@@ -74,6 +74,8 @@ class Refusal(enum.Enum):
     """The endpoint keeps as much for this startpoint as it may."""
     ABSENT = 14
     """The memory region is not there, or not any more, or ends before the access does."""
+    TOO_LONG = 15
+    """A message longer than the endpoint takes."""
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ typedef enum {
     GAMBESON_LINK_REFUSAL_FULL = 13,
     // The memory region is not there, or not any more, or ends before the access does.
     GAMBESON_LINK_REFUSAL_ABSENT = 14,
+    // A message longer than the endpoint takes.
+    GAMBESON_LINK_REFUSAL_TOO_LONG = 15,
 } gambeson_link_refusal;
 
 // How to get to an address.
@@ -433,7 +435,7 @@ gambeson_link_status gambeson_link_config_new(gambeson_link_identity *identity,
                                               gambeson_link_config **config);
 
 // A domain of the job that this process belongs to: a fresh key, the job's secret to prove, its rank and host, and the
-// policy of the job. It listens nowhere yet.
+// policy of the job, and the directory of the site that the job was started at. It listens nowhere yet.
 gambeson_link_status gambeson_link_config_from_job(gambeson_link_config **config);
 
 // Listens there too; port 0 takes a free one.
@@ -535,7 +537,8 @@ gambeson_link_status gambeson_link_attributes_class(gambeson_link_attributes *at
 // A `gambeson_link_protection`.
 gambeson_link_status gambeson_link_attributes_protection(gambeson_link_attributes *attributes, uint32_t protection);
 
-// The longest message that it takes, in bytes, as the handler gets it.
+// The longest message that it takes, in bytes, as the handler gets it. What is longer is refused, and its link goes
+// on.
 gambeson_link_status gambeson_link_attributes_message_max(gambeson_link_attributes *attributes, size_t bytes);
 
 // Sends requests and answers through this module, behind those that were named before and in front of the protection,
