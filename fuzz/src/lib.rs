@@ -23,7 +23,7 @@ pub use card::card;
 pub use credential::credential;
 pub use directory::directory;
 pub use endpoint::endpoint;
-pub use link::{link_greeting, link_handshake, link_session, link_stranger};
+pub use link::{link_fabric, link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
 pub use policy::policy;
 pub use record::record;
@@ -34,12 +34,13 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
     ("directory", directory),
     ("endpoint", endpoint),
+    ("link_fabric", link_fabric),
     ("link_greeting", link_greeting),
     ("link_handshake", link_handshake),
     ("link_session", link_session),

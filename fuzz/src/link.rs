@@ -12,6 +12,11 @@ pub fn link_greeting(data: &[u8]) {
     fuzzing::resumption(data);
 }
 
+/// Messages of libfabric's carrier, which proves nothing.
+pub fn link_fabric(data: &[u8]) {
+    fuzzing::fabric(data);
+}
+
 /// Pieces from somebody who may talk to nobody here: bytes, and flights of a genuine handshake.
 pub fn link_stranger(data: &[u8]) {
     let mut input = Input(data);

@@ -250,6 +250,9 @@ fn links(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
     seed("link_greeting", "nameless", greeting("", &[0; 16]));
     seed("link_greeting", "control", greeting("a\nb", &[]));
     seed("link_greeting", "resumption", gambeson_link::fuzzing::resumption_seed());
+    for (name, message) in gambeson_link::fuzzing::fabric_seeds() {
+        seed("link_fabric", name, message);
+    }
     for (name, program) in HANDSHAKES {
         seed("link_handshake", name, program.to_vec());
     }

@@ -12,6 +12,7 @@ use gambeson_proto::secret::Secret32;
 use gambeson_proto::startpoint::AddressKind as Transport;
 use gambeson_proto::suite::{Protection, Suite};
 
+use crate::carrier::ofi::message;
 use crate::domain::{Config, Domain, Progress};
 use crate::handshake::{Agreed, Handshake, Party, is_greeting};
 use crate::identity::{Expected, Identity, Trust};
@@ -60,6 +61,17 @@ pub fn resumption_seed() -> Vec<u8> {
     seed.extend(resumption::answer(&here, &[1; 16], &[2; 16], 3));
     seed.extend(resumption::consent(&here, &[1; 16], &[2; 16], 4));
     seed
+}
+
+/// What comes over libfabric, from anybody.
+pub fn fabric(bytes: &[u8]) {
+    message::check(bytes);
+}
+
+/// Messages of every kind: seeds.
+#[must_use]
+pub fn fabric_seeds() -> Vec<(&'static str, Vec<u8>)> {
+    message::seeds().into()
 }
 
 fn job(secret: u8) -> Trust {

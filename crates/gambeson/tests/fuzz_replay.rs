@@ -80,6 +80,7 @@ replays!(
     credential,
     directory,
     endpoint,
+    link_fabric,
     link_greeting,
     link_handshake,
     link_session,

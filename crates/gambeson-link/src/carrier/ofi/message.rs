@@ -139,8 +139,46 @@ impl Greeting {
     }
 }
 
+/// What the fuzz target in fuzz/ drives: what is understood says the same again, and is one thing only.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check(message: &[u8]) {
+    let (hello, welcome, header) = (Greeting::hello(message), Greeting::welcome(message), Header::decode(message));
+    assert!([hello.is_some(), welcome.is_some(), header.is_some()].into_iter().filter(|is| *is).count() < 2);
+    let to = token(message);
+    if let Some(header) = header {
+        let again = header.encode(&to.expect("a header has one"));
+        assert!(message.starts_with(&again) && (header.word == Word::Data) == (message.len() > again.len()));
+    }
+    // Which token a first greeting names does not matter: its listener gave none.
+    for (greeting, answers) in [(hello, None), (welcome, to)] {
+        let Some(greeting) = greeting else { continue };
+        let again = greeting.encode(answers.as_ref());
+        assert!(again.len() == message.len() && again.len() <= GREETING_MAX && again[HEADER..] == message[HEADER..]);
+        assert_eq!(again[..16], message[..16]);
+    }
+}
+
+/// One of each: seeds.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn seeds() -> [(&'static str, Vec<u8>); 6] {
+    let (mine, other) = ([7; 16], [9; 16]);
+    let greeting = |window, len| Greeting { token: mine, shape: Shape { window, size: 65_536 }, address: vec![2; len] };
+    let header = |word| Header { word, sequence: 3, released: 2 }.encode(&other).to_vec();
+    [
+        ("hello", greeting(16, 16).encode(None)),
+        ("welcome", greeting(16, ADDRESS_MAX).encode(Some(&other))),
+        ("shapeless", greeting(0, 16).encode(None)),
+        ("data", [&header(Word::Data)[..], b"bytes"].concat()),
+        ("credit", header(Word::Credit)),
+        ("bye", header(Word::Bye)),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
 
     fn greeting() -> Greeting {
@@ -169,6 +207,25 @@ mod tests {
             assert_eq!(Header::decode(&message).map(|header| header.word), Some(word));
             assert_eq!(Header::decode(&[&message[..], b"more"].concat()), None);
             assert_eq!(Header::decode(&message[..HEADER - 1]), None);
+        }
+    }
+
+    #[test]
+    fn whatever_comes_is_understood_in_one_way_or_not_at_all() {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+        for (_, seed) in seeds() {
+            check(&seed);
+            for _ in 0..20_000 {
+                let mut message = seed.clone();
+                for _ in 0..random.random_range(1..4) {
+                    let at = random.random_range(0..message.len());
+                    message[at] = random.random();
+                }
+                if random.random_bool(0.2) {
+                    message.resize(random.random_range(0..2 * message.len()), random.random());
+                }
+                check(&message);
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 
 #[allow(unsafe_code)]
 mod library;
-mod message;
+pub(crate) mod message;
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
