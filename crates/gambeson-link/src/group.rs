@@ -2,7 +2,8 @@
 //!
 //! A large group is split into [`WIDTH`] parts. The first member of each, if its endpoint does so
 //! ([`crate::Handlers::forwards`]), passes the message on to the rest of its part, which it splits again; what comes back it
-//! combines. Its own request is in what it is asked, and is handled as if it had come alone. It is handed copies of the rest's startpoints, bound to its key, for which nobody is asked.
+//! combines. Its own request is in what it is asked, and is handled as if it had come alone. It is handed copies of the
+//! rest's startpoints, bound to its key, for which nobody is asked.
 //!
 //! ```text
 //!  caller ──> 0 ──> 1, 2, 3          every member is called once, by the caller or by whom it comes through
