@@ -103,6 +103,8 @@ class Options(TypedDict):
     host: str | None
     address: str | None
     rank: int | None
+    site: bool
+    directory: tuple[str, str] | None
     shm: bool
     manual: bool
     policy: NativePolicy | None
@@ -130,6 +132,7 @@ class NativeDomain:
     def attach(
         self, address: str, key: Buffer | None, role: str, name: str, timeout: float | None
     ) -> NativeStartpoint: ...
+    def attach_host(self, host: str, name: str, timeout: float | None) -> NativeStartpoint: ...
     def group(self, members: list[NativeCapability], flat: bool) -> NativeGroup: ...
     def refusals(self) -> tuple[int, int, int, list[tuple[int, int]]]: ...
     def set_policy(self, policy: NativePolicy) -> None: ...

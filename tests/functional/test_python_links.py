@@ -5,14 +5,18 @@ from __future__ import annotations
 import ctypes.util
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from harness.mpis import ROOT
 from harness.python import Package
+
+from vectors.directory import sign_directory, site_key
 
 JOB = "link.Trust().job(bytes(16), bytes([1] * 32), bytes(32))"
 
@@ -899,6 +903,51 @@ def test_the_example_attaches_by_name_and_nobody_else_does(package: Package, tmp
         out, _ = model.communicate("\n", timeout=60)
     assert out == "coupler.example brings 5 joules\ncoupler.example brings 7 joules\n"
     assert "nobody listens there; start what is to be attached to" in attach("coupler", at)[1]
+
+
+def test_the_site_directory_says_who_is_on_a_host_and_how_links_are_protected(package: Package, tmp_path: Path) -> None:
+    seed, now = "01" * 32, int(time.time())
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        port = place.getsockname()[1]
+    text = f"""[[host]]
+name = "here"
+addresses = ["127.0.0.1"]
+transports = ["tcp"]
+authentication = ["job"]
+attach = {{ addresses = ["127.0.0.1:{port}"], role = "rank" }}
+
+[[network]]
+subnet = "127.0.0.0/8"
+protection = "integrity"
+"""
+    for name, expires in (("directory.toml", now + 3600), ("over.toml", now - 60)):
+        given = {"site_seed": seed, "issued": now - 7200, "expires": expires, "text": text}
+        (tmp_path / name).write_text(sign_directory(given)["directory"])
+    public = site_key(seed).public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "site.pub").write_bytes(public)
+    package.run(
+        f"""
+import os
+from pathlib import Path
+os.environ["XDG_STATE_HOME"] = os.getcwd()
+{DOMAINS}
+files = ("directory.toml", Path("site.pub"))
+common = {{"host": "here", "policy": link.Policy.uniform(link.Protection.NONE), "directory": files}}
+with domain(listen=["127.0.0.1:{port}"], **common) as server, domain(**common) as client:
+    endpoint = server.endpoint({{0: lambda request: request.payload}})
+    endpoint.publish("echo", ["rank"])
+    attached = client.attach_host("here", "echo", timeout=30)
+    assert attached.call(0, b"hello", timeout=30) == b"hello"
+    assert attached.protection is link.Protection.INTEGRITY, attached.protection
+    assert "there" in raises(link.Error, lambda: client.attach_host("there", "echo"))
+with domain(site=True) as elsewhere:
+    assert "directory" in raises(link.Error, lambda: elsewhere.attach_host("here", "echo"))
+assert "expired" in raises(link.IdentityUnusable, lambda: domain(directory=("over.toml", "site.pub")))
+assert "none.toml" in raises(link.IdentityUnusable, lambda: domain(directory=("none.toml", "site.pub")))
+""",
+        tmp_path,
+    )
 
 
 def test_names_are_published_withdrawn_and_for_those_with_a_role(room: Room) -> None:

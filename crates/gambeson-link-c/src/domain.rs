@@ -3,6 +3,7 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
 use gambeson_link::{Config, Domain, KeyHash, Policy, Progress};
 
@@ -63,6 +64,28 @@ pub extern "C" fn gambeson_link_config_from_job(
     config: Option<&mut MaybeUninit<Option<Box<gambeson_link_config>>>>,
 ) -> gambeson_link_status {
     done(|| make(config, || Ok(gambeson_link_config(Config::from_job()?))))
+}
+
+/// Goes by the directory of the site that this host is of: `/etc/gambeson/directory.toml`, which the owner of
+/// `/etc/gambeson/site.pub` has signed. A host without a site's key is of none, and the policy decides alone.
+#[unsafe(no_mangle)]
+pub extern "C" fn gambeson_link_config_site(config: Option<&mut gambeson_link_config>) -> gambeson_link_status {
+    set(config, |config| Ok(config.site()?))
+}
+
+/// Goes by this directory, which the owner of the key in the other file has signed. When its time is over no session
+/// begins, until a newer one lies in its place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_config_directory(
+    config: Option<&mut gambeson_link_config>,
+    file: *const c_char,
+    site_key: *const c_char,
+) -> gambeson_link_status {
+    set(config, |config| {
+        // SAFETY: the caller's promise.
+        let (file, key) = unsafe { (text(file, "the directory's file")?, text(site_key, "the site key's file")?) };
+        Ok(config.directory(Path::new(file), Path::new(key))?)
+    })
 }
 
 pub(crate) fn set(

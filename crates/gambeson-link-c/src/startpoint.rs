@@ -290,6 +290,28 @@ pub unsafe extern "C" fn gambeson_link_domain_attach(
     })
 }
 
+/// As `gambeson_link_domain_attach`, to the program that the site directory has on a host: it says where that listens,
+/// and who has to be there.
+///
+/// `patience` is in seconds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gambeson_link_domain_attach_host(
+    domain: Option<&gambeson_link_domain>,
+    host: *const c_char,
+    name: *const c_char,
+    patience: f64,
+    startpoint: Option<&mut MaybeUninit<Option<Box<gambeson_link_startpoint>>>>,
+) -> gambeson_link_status {
+    done(|| {
+        make(startpoint, || {
+            let domain = given(domain, "the domain")?;
+            // SAFETY: the caller's promise.
+            let (host, name) = unsafe { (text(host, "the host")?, text(name, "the name")?) };
+            Ok(gambeson_link_startpoint::new(domain.get().attach_host(host, name, seconds(patience)?)?))
+        })
+    })
+}
+
 /// What it is bound by.
 ///
 /// The copy is to be freed by itself.

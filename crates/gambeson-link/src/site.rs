@@ -43,9 +43,9 @@ impl Config {
     ///
     /// # Errors
     /// When the host is of a site, and its directory is not there, not signed by the site, or its time is over.
-    pub fn site(mut self) -> Result<Self, Error> {
+    pub fn site(&mut self) -> Result<(), Error> {
         self.site = Source::of_folder(Path::new(FOLDER))?;
-        Ok(self)
+        Ok(())
     }
 
     /// Goes by this directory, which the owner of the key in the other file has signed. When its time is over no session
@@ -53,10 +53,10 @@ impl Config {
     ///
     /// # Errors
     /// When one of the files cannot be read, or the directory is not signed by that key, or its time is over.
-    pub fn directory(mut self, file: &Path, site_key: &Path) -> Result<Self, Error> {
+    pub fn directory(&mut self, file: &Path, site_key: &Path) -> Result<(), Error> {
         let directory = load(file, site_key).map_err(unusable)?;
         self.site = Some(Source { file: file.to_owned(), key: site_key.to_owned(), directory });
-        Ok(self)
+        Ok(())
     }
 }
 

@@ -73,8 +73,8 @@ impl Site {
         self.folder.join("directory.toml")
     }
 
-    fn give(&self, config: Config) -> Result<Config, Error> {
-        config.directory(&self.file(), &self.folder.join("site.pub"))
+    fn give(&self, mut config: Config) -> Result<Config, Error> {
+        config.directory(&self.file(), &self.folder.join("site.pub")).map(|()| config)
     }
 }
 

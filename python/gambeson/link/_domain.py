@@ -6,6 +6,7 @@ import atexit
 import enum
 import weakref
 from collections.abc import Iterable, Mapping
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Self
 
 from gambeson import _native
@@ -47,6 +48,8 @@ class Domain(Closing):
         host: str | None = None,
         address: str | None = None,
         rank: int | None = None,
+        site: bool = False,
+        directory: tuple[str | PathLike[str], str | PathLike[str]] | None = None,
         shm: bool = True,
         progress: Progress = Progress.AUTO,
         policy: Policy | None = None,
@@ -62,11 +65,13 @@ class Domain(Closing):
         or name, or `None` for its first. `host` is this host's name and `address` its address, for people and policies,
         and `rank` the rank in a job. With `shm` processes of this host may come over shared memory, if it listens at
         all. `policy` says how links are protected; everything is sealed without one. `weakest` is short for the policy
-        that has the same protection for all. `transforms` has modules of the program's own, which endpoints can name. A
-        session that lost its connection waits `patience` seconds for another
+        that has the same protection for all. With `site` it goes by the directory of the site that this host is of, and
+        by `directory` if that has the files of another and of the key that signed it. `transforms` has modules of the
+        program's own, which endpoints can name. A session that lost its connection waits `patience` seconds for another
         one; after `silence` seconds a connection is given up over which a peer says nothing that owes an answer.
 
-        Raises `IdentityUnusable`, `SystemRefused`, and `ValueError` for what is no address.
+        Raises `IdentityUnusable`, also for a directory that does not hold, `SystemRefused`, and `ValueError` for what
+        is no address.
         """
         if weakest is not None:
             if policy is not None:
@@ -81,6 +86,8 @@ class Domain(Closing):
                 "host": host,
                 "address": address,
                 "rank": rank,
+                "site": site,
+                "directory": None if directory is None else (fspath(directory[0]), fspath(directory[1])),
                 "shm": shm,
                 "manual": progress is Progress.MANUAL,
                 "policy": None if policy is None else policy._native,
@@ -119,6 +126,8 @@ class Domain(Closing):
                 "host": None,
                 "address": address,
                 "rank": None,
+                "site": False,
+                "directory": None,
                 "shm": shm,
                 "manual": progress is Progress.MANUAL,
                 "policy": None,
@@ -213,6 +222,14 @@ class Domain(Closing):
             what = "say who is expected there: the owner of a key, or somebody with a role, one of them"
             raise ValueError(what)
         return Startpoint(self._native.attach(address, key, role or "", name, timeout), self)
+
+    def attach_host(self, host: str, name: str, timeout: float | None = 10.0) -> Startpoint:
+        """As `Domain.attach`, to the program that the site directory has on a host: it says where that listens, and who
+        has to be there.
+
+        `timeout` is in seconds. Raises as that does.
+        """
+        return Startpoint(self._native.attach_host(host, name, timeout), self)
 
     def group(self, members: Iterable[Capability], *, flat: bool = False) -> Group:
         """A group of the endpoints that these startpoints lead to. Nothing is connected to until it is called.

@@ -285,6 +285,11 @@ static void nonsense(void) {
     IS(gambeson_link_config_address(config, "10.1.2.3:4000"), argument);
     IS(gambeson_link_config_address(config, "10.1.2.3"), OK);
     IS(gambeson_link_config_listen_fabric(config, NULL, NULL), argument);
+    IS(gambeson_link_config_site(NULL), argument);
+    IS(gambeson_link_config_directory(config, NULL, "site.pub"), argument);
+    IS(gambeson_link_config_directory(config, "/nowhere/directory.toml", "/nowhere/site.pub"),
+       GAMBESON_LINK_STATUS_IDENTITY);
+    SAYS("/nowhere/");
     IS(gambeson_link_config_policy(config, NULL), argument);
     IS(gambeson_link_config_from_job(NULL), argument);
     gambeson_link_transform nameless = numbered, empty = {"empty", NULL, NULL, NULL, NULL, false, NULL};
@@ -744,6 +749,9 @@ static void names(gambeson_link_domain *server, gambeson_link_domain *client, ga
     IS(gambeson_link_domain_attach(client, at, nobody, NULL, "model", 10, &none), GAMBESON_LINK_STATUS_REFUSED);
     IS(gambeson_link_domain_attach(client, at, NULL, NULL, "model", 10, &none), GAMBESON_LINK_STATUS_ARGUMENT);
     IS(gambeson_link_domain_attach(client, at, key, "reader", "model", 10, &none), GAMBESON_LINK_STATUS_ARGUMENT);
+    IS(gambeson_link_domain_attach_host(client, "ocean1", "model", 10, &none), GAMBESON_LINK_STATUS_STARTPOINT);
+    SAYS("directory");
+    IS(gambeson_link_domain_attach_host(client, NULL, "model", 10, &none), GAMBESON_LINK_STATUS_ARGUMENT);
     IS(gambeson_link_domain_attach(client, "nowhere", nobody, NULL, "model", 10, &none), GAMBESON_LINK_STATUS_SYSTEM);
     IS(gambeson_link_endpoint_withdraw(endpoint, "model"), OK);
     IS(gambeson_link_endpoint_withdraw(endpoint, "model"), GAMBESON_LINK_STATUS_STARTPOINT);

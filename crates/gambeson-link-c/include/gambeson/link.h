@@ -438,6 +438,16 @@ gambeson_link_status gambeson_link_config_new(gambeson_link_identity *identity,
 // policy of the job, and the directory of the site that the job was started at. It listens nowhere yet.
 gambeson_link_status gambeson_link_config_from_job(gambeson_link_config **config);
 
+// Goes by the directory of the site that this host is of: `/etc/gambeson/directory.toml`, which the owner of
+// `/etc/gambeson/site.pub` has signed. A host without a site's key is of none, and the policy decides alone.
+gambeson_link_status gambeson_link_config_site(gambeson_link_config *config);
+
+// Goes by this directory, which the owner of the key in the other file has signed. When its time is over no session
+// begins, until a newer one lies in its place.
+gambeson_link_status gambeson_link_config_directory(gambeson_link_config *config,
+                                                    const char *file,
+                                                    const char *site_key);
+
 // Listens there too; port 0 takes a free one.
 //
 // `address` is `10.1.2.3:4000`, `[::1]:4000`, or a host's name and a port.
@@ -771,6 +781,16 @@ gambeson_link_status gambeson_link_domain_attach(const gambeson_link_domain *dom
                                                  const char *name,
                                                  double patience,
                                                  gambeson_link_startpoint **startpoint);
+
+// As `gambeson_link_domain_attach`, to the program that the site directory has on a host: it says where that listens,
+// and who has to be there.
+//
+// `patience` is in seconds.
+gambeson_link_status gambeson_link_domain_attach_host(const gambeson_link_domain *domain,
+                                                      const char *host,
+                                                      const char *name,
+                                                      double patience,
+                                                      gambeson_link_startpoint **startpoint);
 
 // What it is bound by.
 //

@@ -1,5 +1,6 @@
 //! Domains and endpoints.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Expected, Handlers, Progress, Protection};
@@ -33,6 +34,8 @@ struct Options {
     host: Option<String>,
     address: Option<String>,
     rank: Option<u32>,
+    site: bool,
+    directory: Option<(PathBuf, PathBuf)>,
     shm: bool,
     manual: bool,
     policy: Option<Py<NativePolicy>>,
@@ -75,6 +78,12 @@ impl NativeDomain {
         config.rank = options.rank.or(config.rank);
         if let Some(policy) = &options.policy {
             config.policy = policy.get().0.clone();
+        }
+        if options.site {
+            py.detach(|| config.site()).map_err(raised)?;
+        }
+        if let Some((file, key)) = &options.directory {
+            py.detach(|| config.directory(file, key)).map_err(raised)?;
         }
         for module in options.transforms {
             config = config.transform(module);
@@ -178,6 +187,18 @@ impl NativeDomain {
             None => Expected::Role(role),
         };
         let attached = elsewhere(py, timeout, move || domain.attach(address, &expected, &name, patient))?;
+        Ok(NativeStartpoint::new(attached, self.1.clone()))
+    }
+
+    fn attach_host(
+        &self,
+        py: Python<'_>,
+        host: String,
+        name: String,
+        timeout: Option<f64>,
+    ) -> PyResult<NativeStartpoint> {
+        let (domain, patient) = (Arc::clone(&*self.domain()?), patience(timeout)?);
+        let attached = elsewhere(py, timeout, move || domain.attach_host(&host, &name, patient))?;
         Ok(NativeStartpoint::new(attached, self.1.clone()))
     }
 
