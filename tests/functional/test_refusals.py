@@ -77,7 +77,7 @@ def test_provider_that_is_none(installation: Path, mpi: Mpi, programs: Programs)
     library = str(installation / "libgambeson_fi.so")
     subprocess.run(["cc", "-shared", "-fPIC", str(empty), "-o", library], check=True)
     job = run(installation / "gambeson", mpi, start(mpi, programs))
-    refused(job, "started MPI, whose libfabric never opened Gambeson's provider", "rank 0 on ", "gambeson doctor")
+    refused(job, "started MPI, whose libfabric never opened Gambeson's provider", "rank ", "gambeson doctor")
 
 
 @needs_root
