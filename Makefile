@@ -71,18 +71,16 @@ deny: ## licences, bans and sources of all dependencies (installs cargo-deny int
 	@tools/deny.sh
 
 .PHONY: unit
-unit: unit-libfabric ## the Rust tests
+unit: ## the Rust tests, those of links over libfabric included where there is one
 	$(CARGO) test --locked --workspace
+	@# The same packages again, so that nothing is built a second time with other features.
+	@if ldconfig -p | grep 'libfabric\.so\.1' > /dev/null; then \
+	  $(CARGO) test --quiet --locked --workspace --tests -- --ignored over_libfabric; \
+	else echo "skipped: the tests of links over libfabric, of which there is none on this host (Debian: libfabric1)"; fi
 
 .PHONY: bench-link-branch
 bench-link-branch: ## what the possibility of transform modules costs links that have none, against a build without it
 	python3 tools/link_branch.py
-
-.PHONY: unit-libfabric
-unit-libfabric: ## links over libfabric, where there is one
-	@if ldconfig -p 2>/dev/null | grep -q 'libfabric\.so\.1'; then \
-	  $(CARGO) test --locked -p gambeson-link -- --ignored over_libfabric; \
-	else echo "skipped: the tests of links over libfabric, of which there is none on this host (Debian: libfabric1)"; fi
 
 .PHONY: test
 test: lint build python unit ## everything that fits 25 minutes on two cores
