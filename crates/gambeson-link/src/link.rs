@@ -165,19 +165,9 @@ impl Link {
         if cfg!(without_transforms) { None } else { self.stack.as_deref_mut() }
     }
 
-    /// Sends a request or an answer through the link's transform modules. Nothing is sent if one does not take it.
-    pub(crate) fn transmit(
-        &mut self,
-        out: &mut Outgoing,
-        cache: &mut KeyCache,
-        envelope: Envelope,
-        bytes: &[u8],
-    ) -> Result<(), String> {
-        self.transmit_from(out, cache, envelope, bytes)
-    }
-
-    /// [`Link::transmit`] from wherever the bytes are.
-    pub(crate) fn transmit_from<S: Source + ?Sized>(
+    /// Sends a request or an answer, from wherever its bytes are, through the link's transform modules. Nothing is sent if
+    /// one does not take it.
+    pub(crate) fn transmit<S: Source + ?Sized>(
         &mut self,
         out: &mut Outgoing,
         cache: &mut KeyCache,
@@ -185,12 +175,12 @@ impl Link {
         bytes: &S,
     ) -> Result<(), String> {
         let Some(stack) = self.stack().filter(|_| is_transformed(&envelope)) else {
-            self.send_from(out, cache, envelope, bytes);
+            self.send(out, cache, envelope, bytes);
             return Ok(());
         };
         let message = stack.apply(bytes)?;
         (envelope.id, envelope.size) = (bytes.len() as u64, message.len() as u64);
-        self.send(out, cache, envelope, &message);
+        self.send(out, cache, envelope, &message[..]);
         self.stack().expect("it was there").recycle(message);
         Ok(())
     }
@@ -251,11 +241,7 @@ impl Link {
     }
 
     /// Sends a message, now or when there is credit; what has to wait is copied.
-    pub(crate) fn send(&mut self, out: &mut Outgoing, cache: &mut KeyCache, envelope: Envelope, bytes: &[u8]) {
-        self.send_from(out, cache, envelope, bytes);
-    }
-
-    fn send_from<S: Source + ?Sized>(
+    pub(crate) fn send<S: Source + ?Sized>(
         &mut self,
         out: &mut Outgoing,
         cache: &mut KeyCache,

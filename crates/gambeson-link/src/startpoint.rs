@@ -217,7 +217,7 @@ impl Startpoint {
         }
         waiting(link).check(payload.len())?;
         let number = if envelope.flags == 0 { 0 } else { waiting(link).begin() };
-        if let Err(why) = link.transmit_from(out, cache, Envelope { data: number, ..envelope }, payload) {
+        if let Err(why) = link.transmit(out, cache, Envelope { data: number, ..envelope }, payload) {
             if envelope.flags != 0 {
                 waiting(link).end(number);
             }

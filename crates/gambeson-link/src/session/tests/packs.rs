@@ -66,7 +66,7 @@ fn run_packs(seed: u64, protection: Protection, hostile: bool) -> u64 {
             _ if random.random_bool(0.02) => {
                 let bytes = message(random);
                 let envelope = Envelope { size: bytes.len() as u64, ..Envelope::new(Kind::Request) };
-                link.send(out, &mut caches[0], envelope, &bytes);
+                link.send(out, &mut caches[0], envelope, &bytes[..]);
                 if packing.is_some() { behind.push(bytes) } else { sent.push(bytes) }
             }
             _ => {}
