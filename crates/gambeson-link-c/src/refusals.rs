@@ -72,3 +72,37 @@ pub extern "C" fn gambeson_link_domain_refusals(
         hand_out(refusals, gambeson_link_refusals { connections, tampered, names, startpoints })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use gambeson_link::Refusal;
+
+    use super::{gambeson_link_refusal as Here, gambeson_link_refusals};
+
+    #[test]
+    fn every_reason_has_its_number_and_a_place() {
+        let numbers = [
+            (Refusal::Malformed, Here::Malformed),
+            (Refusal::Replayed, Here::Replayed),
+            (Refusal::Unknown, Here::Unknown),
+            (Refusal::Unproven, Here::Unproven),
+            (Refusal::NotHolder, Here::NotHolder),
+            (Refusal::Unvouched, Here::Unvouched),
+            (Refusal::Revoked, Here::Revoked),
+            (Refusal::Expired, Here::Expired),
+            (Refusal::Unprotected, Here::Unprotected),
+            (Refusal::UsedUp, Here::UsedUp),
+            (Refusal::Method, Here::Method),
+            (Refusal::Memory, Here::Memory),
+            (Refusal::Full, Here::Full),
+            (Refusal::Absent, Here::Absent),
+            (Refusal::TooLong, Here::TooLong),
+        ];
+        assert_eq!(numbers.len(), Refusal::ALL.len());
+        let places = size_of::<gambeson_link_refusals>() / size_of::<u64>() - 3;
+        for (reason, here) in numbers {
+            assert_eq!(reason as usize, here as usize);
+            assert!((reason as usize) < places, "{reason:?} has no place");
+        }
+    }
+}

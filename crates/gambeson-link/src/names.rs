@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  asker ── control link: NAME, the name ──────────────> owner: who is that, and has it a role that may?
-//!        <─ control link: NAMED, a copy for its key ───
+//!        <─ control link: FOUND, a copy for its key ───
 //! ```
 //!
 //! A session's control link is always sealed and both its ends are proved, so the answer needs no protection of its own. Of
@@ -148,7 +148,6 @@ pub(crate) fn attach(
             return Err(over(why));
         }
         let question = session.ask(cache, name);
-        session.flush();
         (question, session.peer.clone())
     };
     let answer = shared.wait_until(Some(deadline), |state| {

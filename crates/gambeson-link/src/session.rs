@@ -66,15 +66,13 @@ mod word {
     pub(super) const KEPT: u64 = 9;
     /// The carrier stays.
     pub(super) const STAY: u64 = 10;
-    /// Asks for the startpoint that is published under the name that the payload is. Answered by [`NAMED`] of the same
-    /// `data`.
+    /// Question `data`: the startpoint that is published under the name that the payload is.
     pub(super) const NAME: u64 = 11;
-    /// The startpoint, or nothing: there is none that the one who asks may have.
-    pub(super) const NAMED: u64 = 12;
-    /// Asks whether the session that the payload names is there. Answered by [`THERE`] or [`NOT_THERE`] of the same `data`.
+    /// The answer to question `data`: the startpoint, or a byte for yes. Nothing: there is none that the one who asks may
+    /// have, or no.
+    pub(super) const FOUND: u64 = 12;
+    /// Question `data`: is the session there that the payload names?
     pub(super) const IS_THERE: u64 = 13;
-    pub(super) const THERE: u64 = 14;
-    pub(super) const NOT_THERE: u64 = 15;
 }
 
 /// What a session asks of its domain.
@@ -162,11 +160,9 @@ pub(crate) struct Session {
     acknowledged: u64,
     /// When the peer was last found to have said something, how much that was in all, and whether it was asked since.
     heard: (Instant, u64, bool),
-    /// Questions after other sessions, and whether the last one's is there, once the peer has said so.
-    other: (u64, Option<bool>),
     /// Why it is over.
     over: Option<String>,
-    /// Names that the peer was asked for, with the startpoints that came.
+    /// Questions to the peer that somebody waits for, with the answers that came.
     asked: BTreeMap<u64, Option<Zeroizing<Vec<u8>>>>,
     /// How many those were.
     questions: u64,
@@ -213,7 +209,6 @@ impl Session {
             held: false,
             acknowledged: 0,
             heard: (Instant::now(), 0, false),
-            other: (0, None),
             over: None,
             asked: BTreeMap::new(),
             questions: 0,
@@ -276,7 +271,7 @@ impl Session {
         Some((links.get_mut(number)?, &mut self.out))
     }
 
-    /// Whether somebody here is to hear how it ends: startpoints that are bound by it, or who has asked for a name.
+    /// Whether somebody here is to hear how it ends: startpoints that are bound by it, or who has asked it something.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.ours.is_empty() || !self.asked.is_empty()
     }
@@ -333,13 +328,23 @@ impl Session {
 
     /// Asks the peer for what it published under a name; the number of the question.
     pub(crate) fn ask(&mut self, cache: &mut KeyCache, name: &str) -> u64 {
+        self.question(cache, word::NAME, name.as_bytes())
+    }
+
+    /// Asks the peer whether it still has another session; the number of the question.
+    pub(crate) fn ask_for(&mut self, cache: &mut KeyCache, name: &[u8; 16]) -> u64 {
+        self.question(cache, word::IS_THERE, name)
+    }
+
+    fn question(&mut self, cache: &mut KeyCache, word: u64, about: &[u8]) -> u64 {
         self.questions += 1;
         self.asked.insert(self.questions, None);
-        self.say(cache, word::NAME, self.questions, name.as_bytes());
+        self.say(cache, word, self.questions, about);
+        self.flush();
         self.questions
     }
 
-    /// The answer to a question, once it is there: a startpoint, or nothing.
+    /// The answer to a question, once it is there: what was found, or nothing.
     pub(crate) fn answer(&mut self, question: u64) -> Option<Zeroizing<Vec<u8>>> {
         self.asked.get(&question)?.as_ref()?;
         self.asked.remove(&question)?
@@ -348,19 +353,6 @@ impl Session {
     /// Nobody waits for an answer any more.
     pub(crate) fn forget(&mut self, question: u64) {
         self.asked.remove(&question);
-    }
-
-    /// Asks the peer whether it still has another session; the question's number.
-    pub(crate) fn ask_for(&mut self, cache: &mut KeyCache, name: &[u8; 16]) -> u64 {
-        self.other = (self.other.0 + 1, None);
-        self.say(cache, word::IS_THERE, self.other.0, name);
-        self.flush();
-        self.other.0
-    }
-
-    /// What it has answered, if it has and nobody has asked since.
-    pub(crate) fn has_other(&self, question: u64) -> Option<bool> {
-        self.other.1.filter(|_| self.other.0 == question)
     }
 
     /// A startpoint is gone.
@@ -725,9 +717,13 @@ impl Session {
                     }
                     word::NAME => {
                         let startpoint = desk.named(peer, bytes.get());
-                        self.reply(cache, word::NAMED, data, &startpoint);
+                        self.reply(cache, word::FOUND, data, &startpoint);
                     }
-                    word::NAMED => {
+                    word::IS_THERE => {
+                        let found: &[u8] = if desk.has_session(bytes.get()) { &[1] } else { &[] };
+                        self.reply(cache, word::FOUND, data, found);
+                    }
+                    word::FOUND => {
                         if let Some(answer) = self.asked.get_mut(&data) {
                             *answer = Some(bytes.get().to_vec().into());
                         }
@@ -736,15 +732,6 @@ impl Session {
                     word::KEPT => self.kept(data),
                     // Also: the other end goes on over this carrier.
                     word::STAY => self.asked_to_keep(cache, None),
-                    word::IS_THERE => {
-                        let word = if desk.has_session(bytes.get()) { word::THERE } else { word::NOT_THERE };
-                        self.reply(cache, word, data, &[]);
-                    }
-                    word::THERE | word::NOT_THERE => {
-                        if data == self.other.0 {
-                            self.other.1 = Some(what == word::THERE);
-                        }
-                    }
                     word::CLOSED => {
                         let why = format!("{} on {} has closed", peer.name, peer.host);
                         self.end(&why);

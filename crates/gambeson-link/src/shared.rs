@@ -392,12 +392,14 @@ impl Shared {
             let mut state = self.lock()?;
             let State { sessions, cache, .. } = &mut *state;
             let gone = || Error::Lost("the peer does not answer".into());
-            let session = sessions.get_mut(other).filter(|session| session.over().is_none()).ok_or_else(gone)?;
-            let question = *asked.get_or_insert_with(|| session.ask_for(cache, &search.resumption.name));
-            if let Some(is_there) = session.has_other(question) {
-                return Ok(!is_there);
-            } else if Instant::now() > deadline {
+            let session = sessions.get_mut(other).ok_or_else(gone)?;
+            if session.over().is_some() || Instant::now() > deadline {
+                session.forget(asked.unwrap_or_default());
                 return Err(gone());
+            }
+            let question = *asked.get_or_insert_with(|| session.ask_for(cache, &search.resumption.name));
+            if let Some(found) = session.answer(question) {
+                return Ok(found.is_empty());
             }
             drop(state);
             // With manual progress it is the program that moves bytes.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Closing:
+class Closing(ABC):
     """A context manager that closes at its end."""
 
+    @abstractmethod
     def close(self) -> None:
         """Ends it."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         """Itself."""
