@@ -1,0 +1,190 @@
+//! Why a key or an anchor is not served.
+
+use std::fmt;
+
+use gambeson_proto::directory::date;
+
+/// Displays as a sentence with label, store and remedy. Stores are named as people know them: by their path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// There is no key store where one is looked for.
+    NoStore {
+        /// Where.
+        store: String,
+    },
+    /// Its master key is wrapped by a passphrase, which nobody has given here.
+    Locked {
+        /// Which.
+        store: String,
+    },
+    /// The passphrase is not the one that the master key was wrapped with.
+    WrongPassphrase {
+        /// Of which store.
+        store: String,
+    },
+    /// Others could read or write what is to be secret.
+    Exposed {
+        /// Which store.
+        store: String,
+        /// What is open to whom, and what to do.
+        why: String,
+    },
+    /// No such label is known here.
+    NoLabel {
+        /// To which store.
+        store: String,
+        /// Its name.
+        label: String,
+    },
+    /// The label is known here, and this version of it is not.
+    NoVersion {
+        /// To which store.
+        store: String,
+        /// The label.
+        label: String,
+        /// Which version.
+        version: u32,
+    },
+    /// The label may only be read with: its signing key is not here.
+    MayNotWrite {
+        /// From which store.
+        store: String,
+        /// The label.
+        label: String,
+    },
+    /// Its lifetime is over.
+    Expired {
+        /// In which store.
+        store: String,
+        /// The label.
+        label: String,
+        /// Which version.
+        version: u32,
+        /// When that was, in seconds since 1970.
+        since: u64,
+    },
+    /// What was to be unwrapped was not wrapped by this version of the label in this context.
+    WrongWrapping {
+        /// Which store has the label.
+        store: String,
+        /// The label.
+        label: String,
+        /// Which version.
+        version: u32,
+    },
+    /// What was read of the store is not what was written there.
+    Altered {
+        /// Which store.
+        store: String,
+        /// What of it.
+        what: String,
+    },
+    /// A later generation of the file is recorded already.
+    OlderAnchor {
+        /// In which store.
+        store: String,
+        /// Of which file.
+        file: [u8; 16],
+        /// The generation that is recorded.
+        held: u64,
+        /// The one that was to be.
+        given: u64,
+    },
+    /// Keys are served here, and anchors cannot be recorded: the store itself is on another host.
+    NotAnchored {
+        /// Which store.
+        store: String,
+        /// For which file.
+        file: [u8; 16],
+    },
+    /// This process was forked from the one that opened the store, and its keys did not come along.
+    Forked {
+        /// Which store.
+        store: String,
+    },
+    /// The operating system refused something.
+    System {
+        /// For which store.
+        store: String,
+        /// What was to be done, with the file's name.
+        doing: String,
+        /// What the operating system says.
+        why: String,
+    },
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStore { store } => write!(
+                out,
+                "there is no key store {store}; make one with `gambeson key init`, or name yours in GAMBESON_KEYS"
+            ),
+            Self::Locked { store } => write!(
+                out,
+                "the key store {store} is locked; give its passphrase, or unlock it for this session with `gambeson key \
+                 unlock`"
+            ),
+            Self::WrongPassphrase { store } => {
+                write!(out, "the passphrase is not that of the key store {store}; try again")
+            }
+            Self::Exposed { store, why } => write!(out, "the key store {store} is refused: {why}"),
+            Self::NoLabel { store, label } => write!(
+                out,
+                "the key store {store} has no label \"{label}\"; ask who has it for an export and take it in with `gambeson \
+                 key import`, or make it with `gambeson key create {label}`"
+            ),
+            Self::NoVersion { store, label, version } => write!(
+                out,
+                "the key store {store} has label \"{label}\" but not version {version} of it; ask who rotated the label for \
+                 a new export"
+            ),
+            Self::MayNotWrite { store, label } => write!(
+                out,
+                "the key store {store} holds label \"{label}\" for reading alone, without its signing key; ask its owner for \
+                 an export that may write"
+            ),
+            Self::Expired { store, label, version, since } => write!(
+                out,
+                "version {version} of label \"{label}\" in the key store {store} expired on {}; ask its owner for a new \
+                 export, or, if it is yours, extend it with `gambeson key expire {label}`",
+                date(*since)
+            ),
+            Self::WrongWrapping { store, label, version } => write!(
+                out,
+                "this data key was not wrapped by version {version} of label \"{label}\" in the key store {store}; the file \
+                 was altered, or another label of that name is meant: compare `gambeson key show {label}` with its owner's"
+            ),
+            Self::Altered { store, what } => write!(
+                out,
+                "the key store {store} was altered or is damaged: {what} is not what was written there; take it from a backup"
+            ),
+            Self::OlderAnchor { store, file, held, given } => write!(
+                out,
+                "file {} is at generation {given}, and the key store {store} has seen generation {held} of it; somebody put \
+                 an old version back, or restored a backup",
+                hexadecimal(file)
+            ),
+            Self::NotAnchored { store, file } => write!(
+                out,
+                "file {} is not anchored: the key store {store} cannot be reached from this host; close it on a host that \
+                 has the store, or run `gambeson file verify` there",
+                hexadecimal(file)
+            ),
+            Self::Forked { store } => write!(
+                out,
+                "the keys of {store} did not come along into this forked process; open the store again in it"
+            ),
+            Self::System { store, doing, why } => {
+                write!(out, "the key store {store} cannot be used: {doing} failed ({why})")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

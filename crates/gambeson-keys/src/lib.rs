@@ -1,0 +1,83 @@
+//! Keys of sealed files by label and version, and the anchors by which an old version of a file is noticed.
+//!
+//! A file names labels, never keys. Who opens it asks a [`Keys`] for what this process's own identity may: to unwrap a
+//! data key, to wrap a new one, to sign, to know who signed.
+#![forbid(unsafe_code)]
+
+mod error;
+
+use gambeson_proto::secret::Secret32;
+
+pub use error::KeyError;
+
+/// What serves keys to one identity. Ranks of one job may have different ones.
+///
+/// A label is a name in a file and in a policy. Each of its versions has a key that wraps data keys, which readers and
+/// writers hold, and a signing key, which writers alone hold. Contexts and messages are the caller's: it binds what it
+/// wraps and signs to a file, a region and an epoch.
+pub trait Keys: Send + Sync {
+    /// The newest version of a label, whether it has expired or not.
+    ///
+    /// # Errors
+    /// When it is not known here.
+    fn label(&self, name: &str) -> Result<Label, KeyError>;
+
+    /// The Ed25519 key that tells what writers of this version signed, also when it has expired.
+    ///
+    /// # Errors
+    /// When the label or this version of it is not known here.
+    fn verifying_key(&self, label: &str, version: u32) -> Result<[u8; 32], KeyError>;
+
+    /// Wraps a data key; two wrappings of one key differ.
+    ///
+    /// # Errors
+    /// When the version is not known here, may only be read with, or has expired.
+    fn wrap(&self, label: &str, version: u32, context: &[u8], key: &Secret32) -> Result<Vec<u8>, KeyError>;
+
+    /// The data key that was wrapped in this context.
+    ///
+    /// # Errors
+    /// When the version is not known here or has expired, or anything else was wrapped, or in another context.
+    fn unwrap(&self, label: &str, version: u32, context: &[u8], wrapped: &[u8]) -> Result<Secret32, KeyError>;
+
+    /// An Ed25519 signature (RFC 8032) of the label's writers.
+    ///
+    /// # Errors
+    /// As [`Keys::wrap`].
+    fn sign(&self, label: &str, version: u32, message: &[u8]) -> Result<[u8; 64], KeyError>;
+
+    /// Where a file was last, if that was ever recorded here.
+    ///
+    /// # Errors
+    /// When the record cannot be read, or is not as it was written.
+    fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError>;
+
+    /// Records where a file is now. It is there for good when this returns.
+    ///
+    /// # Errors
+    /// [`KeyError::OlderAnchor`] when a later generation is recorded already; [`KeyError::NotAnchored`] when anchors
+    /// cannot be recorded from here at all, which is no fault of the file's.
+    fn set_anchor(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError>;
+}
+
+/// What can be said of a label without its keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Its newest version, counted from 1.
+    pub version: u32,
+    /// What verifies signatures of that version.
+    pub verifying_key: [u8; 32],
+    /// Whether that version's signing key is here.
+    pub may_write: bool,
+    /// When that version stops being served, in seconds since 1970.
+    pub expires: Option<u64>,
+}
+
+/// Where a file was last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// How often it was opened for writing.
+    pub generation: u64,
+    /// The root of its tree, when it was last closed or synchronised.
+    pub root: [u8; 32],
+}
