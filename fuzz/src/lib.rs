@@ -10,6 +10,7 @@ mod directory;
 mod endpoint;
 mod host;
 mod input;
+mod key_file;
 mod link;
 mod matching;
 mod policy;
@@ -23,6 +24,7 @@ pub use card::card;
 pub use credential::credential;
 pub use directory::directory;
 pub use endpoint::endpoint;
+pub use key_file::key_file;
 pub use link::{link_fabric, link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
 pub use policy::policy;
@@ -34,12 +36,13 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 16] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
     ("directory", directory),
     ("endpoint", endpoint),
+    ("key_file", key_file),
     ("link_fabric", link_fabric),
     ("link_greeting", link_greeting),
     ("link_handshake", link_handshake),

@@ -68,6 +68,9 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         all.push(("directory", name.to_owned(), text.into()));
     }
     all.push(("directory", "signed".to_owned(), signed(DIRECTORIES[0].1).into()));
+    for (name, bytes) in gambeson_keys::fuzzing::key_file_seeds() {
+        all.push(("key_file", name.to_owned(), bytes));
+    }
     records(&mut |name, bytes| all.push(("record", name, bytes)));
     for (name, program) in MATCHING {
         all.push(("matching", name.to_owned(), program.to_vec()));

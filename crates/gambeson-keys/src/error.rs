@@ -30,6 +30,35 @@ pub enum KeyError {
         /// What is open to whom, and what to do.
         why: String,
     },
+    /// A store is there already.
+    StoreExists {
+        /// Where.
+        store: String,
+    },
+    /// The file is no export of labels.
+    NoExport {
+        /// Its name.
+        file: String,
+    },
+    /// What is to be a label's name is none.
+    NoName {
+        /// What it is.
+        label: String,
+    },
+    /// A label of that name is there already.
+    LabelExists {
+        /// In which store.
+        store: String,
+        /// Its name.
+        label: String,
+    },
+    /// A label of that name is there already, with other keys that are newer.
+    Newer {
+        /// In which store.
+        store: String,
+        /// Its name.
+        label: String,
+    },
     /// No such label is known here.
     NoLabel {
         /// To which store.
@@ -91,12 +120,14 @@ pub enum KeyError {
         /// The one that was to be.
         given: u64,
     },
-    /// Keys are served here, and anchors cannot be recorded: the store itself is on another host.
+    /// Keys are served here, and anchors cannot be recorded, as where the store itself is on another host.
     NotAnchored {
         /// Which store.
         store: String,
         /// For which file.
         file: [u8; 16],
+        /// What stands in the way.
+        why: String,
     },
     /// This process was forked from the one that opened the store, and its keys did not come along.
     Forked {
@@ -123,13 +154,35 @@ impl fmt::Display for KeyError {
             ),
             Self::Locked { store } => write!(
                 out,
-                "the key store {store} is locked; give its passphrase, or unlock it for this session with `gambeson key \
+                "the keys of {store} are locked; give its passphrase, or unlock it for this session with `gambeson key \
                  unlock`"
             ),
             Self::WrongPassphrase { store } => {
-                write!(out, "the passphrase is not that of the key store {store}; try again")
+                write!(out, "the passphrase is not that of {store}, or its first bytes were altered; try again")
             }
             Self::Exposed { store, why } => write!(out, "the key store {store} is refused: {why}"),
+            Self::StoreExists { store } => write!(
+                out,
+                "there is a key store {store} already, and it stays as it is; name another place in GAMBESON_KEYS"
+            ),
+            Self::NoExport { file } => write!(
+                out,
+                "{file} is no export of labels, or of another Gambeson; `gambeson key export` makes one where the labels are"
+            ),
+            Self::NoName { label } => write!(
+                out,
+                "\"{label}\" is no name for a label; use up to 64 letters, digits, '-', '_' or '.', and not \"none\""
+            ),
+            Self::LabelExists { store, label } => write!(
+                out,
+                "the key store {store} has a label \"{label}\" already; choose another name, or make a new version of it \
+                 with `gambeson key rotate {label}`"
+            ),
+            Self::Newer { store, label } => write!(
+                out,
+                "the key store {store} has another label \"{label}\", whose keys are newer, so it stays; if it is sure to be \
+                 needed no more, `gambeson key delete {label}` comes first"
+            ),
             Self::NoLabel { store, label } => write!(
                 out,
                 "the key store {store} has no label \"{label}\"; ask who has it for an export and take it in with `gambeson \
@@ -166,10 +219,10 @@ impl fmt::Display for KeyError {
                  an old version back, or restored a backup",
                 hexadecimal(file)
             ),
-            Self::NotAnchored { store, file } => write!(
+            Self::NotAnchored { store, file, why } => write!(
                 out,
-                "file {} is not anchored: the key store {store} cannot be reached from this host; close it on a host that \
-                 has the store, or run `gambeson file verify` there",
+                "file {} is not anchored in the key store {store}: {why}; an old version of the file would not be noticed \
+                 until it is closed where the store can be written",
                 hexadecimal(file)
             ),
             Self::Forked { store } => write!(
@@ -184,6 +237,20 @@ impl fmt::Display for KeyError {
 }
 
 impl std::error::Error for KeyError {}
+
+impl KeyError {
+    pub(crate) fn system(store: &str, doing: impl Into<String>, why: &impl fmt::Display) -> Self {
+        Self::System { store: store.to_owned(), doing: doing.into(), why: why.to_string() }
+    }
+
+    pub(crate) fn no_random_numbers(store: &str, cause: &getrandom::Error) -> Self {
+        Self::system(store, "drawing random numbers from the kernel", cause)
+    }
+
+    pub(crate) fn altered(store: &str, what: impl Into<String>) -> Self {
+        Self::Altered { store: store.to_owned(), what: what.into() }
+    }
+}
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -2,13 +2,39 @@
 //!
 //! A file names labels, never keys. Who opens it asks a [`Keys`] for what this process's own identity may: to unwrap a
 //! data key, to wrap a new one, to sign, to know who signed.
+//!
+//! ```text
+//! open() ──> KeyRing: Keys ──> Ring: labels ──> cipher
+//!   │            └──────────> anchors
+//!   ├─ Store: a folder ──┐
+//!   └─ a job's directory ┴──> format: one form for stores, exports and jobs
+//! ```
 #![forbid(unsafe_code)]
 
+mod anchors;
+mod cipher;
 mod error;
+mod export;
+mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod keyring;
+mod merge;
+mod passphrase;
+mod ring;
+mod session;
+mod store;
 
 use gambeson_proto::secret::Secret32;
 
 pub use error::KeyError;
+pub use export::{read_export, write_export};
+pub use keyring::{JOB_FILE, KeyRing, open, open_asking};
+pub use merge::Effect;
+pub use passphrase::{Cost, Passphrase, SHORTEST};
+pub use ring::{Entry, Rights, Ring, Version};
+pub use store::{Protection, State, Store, forget, place, state};
 
 /// What serves keys to one identity. Ranks of one job may have different ones.
 ///

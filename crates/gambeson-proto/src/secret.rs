@@ -22,7 +22,7 @@ impl Secret32 {
     }
 
     /// A secret that `fill` writes where it will stay, so that no copy is left behind.
-    pub(crate) fn filled(fill: impl FnOnce(&mut [u8; 32])) -> Self {
+    pub fn filled(fill: impl FnOnce(&mut [u8; 32])) -> Self {
         let mut secret = Secret32(PageBox::zeroed());
         fill(&mut secret.0);
         secret
@@ -30,7 +30,7 @@ impl Secret32 {
 
     /// Whether it is all zero: what a forked child finds on pages that are wiped on fork, and what
     /// no derivation gives.
-    pub(crate) fn is_wiped(&self) -> bool {
+    pub fn is_wiped(&self) -> bool {
         self.as_bytes().ct_eq(&[0; 32]).into()
     }
 }

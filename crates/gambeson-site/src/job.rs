@@ -91,7 +91,10 @@ fn same_gambeson(directory: &Path, who: &str) -> Result<(), String> {
 }
 
 /// Reads a file that nobody else may read or write.
-fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
+///
+/// # Errors
+/// What is wrong with it, as the middle of a sentence: it cannot be read, others can get at it, or it is too long.
+pub fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let open = OpenOptions::new().read(true).custom_flags(flags()).open(path);
     let mut file: File = open.map_err(|error| error.to_string())?;
     let meta = file.metadata().map_err(|error| error.to_string())?;
@@ -106,7 +109,7 @@ fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
         return Err(format!("others may read or write it (mode {:o})", meta.mode() & 0o7777));
     }
     if meta.len() > CREDENTIAL_MAX {
-        return Err(format!("it has {} bytes, more than any credential", meta.len()));
+        return Err(format!("it has {} bytes, more than any of Gambeson's secrets", meta.len()));
     }
     // One allocation: a vector that grows leaves copies of the secret behind.
     let mut bytes = Zeroizing::new(vec![0; meta.len() as usize]);

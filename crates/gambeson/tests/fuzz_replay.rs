@@ -80,6 +80,7 @@ replays!(
     credential,
     directory,
     endpoint,
+    key_file,
     link_fabric,
     link_greeting,
     link_handshake,

@@ -260,6 +260,11 @@ pub(super) fn is_class(name: &str) -> bool {
     (1..=CLASS_MAX).contains(&name.len()) && name.chars().all(is_name_character)
 }
 
+/// Whether a file rule, and a key store, can have a label of this name; `none` says that there is none.
+pub fn is_label(name: &str) -> bool {
+    (1..=LABEL_MAX).contains(&name.len()) && name != NO_LABEL && name.chars().all(is_name_character)
+}
+
 fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
@@ -269,6 +274,10 @@ fn line_of(text: &str, span: &Range<usize>) -> usize {
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
 }
 
+/// What a file rule says in place of a label.
+pub(super) const NO_LABEL: &str = "none";
+/// Bytes of a label's name.
+const LABEL_MAX: usize = 64;
 pub(super) const GAP_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 pub(super) const GAP_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 

@@ -24,7 +24,7 @@ use crate::suite::{Protection, Suite};
 pub use canonical::CanonicalError;
 pub(crate) use decide::Subnet;
 pub use decide::{Decision, Place};
-pub use document::Document;
+pub use document::{Document, is_label};
 pub use error::PolicyError;
 pub use resolve::{Chosen, Resolution, SecretFile, resolve};
 

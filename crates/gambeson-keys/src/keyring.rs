@@ -1,0 +1,230 @@
+//! What serves keys in a process: an opened store, or what a job's launcher opened for its ranks.
+
+use std::path::Path;
+
+use gambeson_proto::secret::Secret32;
+use gambeson_site::job::{self, host_name, read_secret};
+
+use crate::anchors::{Anchors, Direction};
+use crate::format::{self, Header, Kind};
+use crate::passphrase::Passphrase;
+use crate::ring::Ring;
+use crate::store::{self, Store};
+use crate::{Anchor, KeyError, Keys, Label};
+
+/// The keys of one identity, as they were when it was opened.
+#[derive(Debug)]
+pub struct KeyRing {
+    ring: Ring,
+    /// Or why there are none.
+    anchors: Result<Anchors, String>,
+}
+
+/// Opens this process's keys, and asks nobody for anything.
+///
+/// That is the store that `$GAMBESON_KEYS` names, so that ranks of one job can have different identities; else what the
+/// job's launcher opened for all; else the store in its default place. If the named store is the one that the launcher
+/// opened, it is open.
+///
+/// # Errors
+/// When there is none, it is locked, others can get at it, or it was altered.
+pub fn open() -> Result<KeyRing, KeyError> {
+    open_asking(&mut |_| None)
+}
+
+/// As [`open`], and calls `ask` for the passphrase of a store that is locked.
+///
+/// # Errors
+/// As there.
+pub fn open_asking(ask: &mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<KeyRing, KeyError> {
+    let of_job = job::directory().map(|directory| directory.join(JOB_FILE)).filter(|path| path.exists());
+    if let Some(path) = of_job
+        && let Some(opened) = open_of_job(&path, store::named().as_deref())?
+    {
+        return Ok(opened);
+    }
+    Ok(Store::open(&store::place()?, ask)?.into_keys())
+}
+
+/// What the job's launcher opened, unless the store that this process's environment names is another one.
+fn open_of_job(path: &Path, named: Option<&Path>) -> Result<Option<KeyRing>, KeyError> {
+    let name = path.display().to_string();
+    let bytes = read_secret(path).map_err(|why| KeyError::Exposed { store: name.clone(), why })?;
+    let malformed = |_| KeyError::altered(&name, "what `gambeson run` wrote there");
+    let (header, length) = Header::decode(&bytes).map_err(malformed)?;
+    if header.kind != Kind::Job {
+        return Err(malformed(format::Malformed));
+    }
+    let contents = format::look_into(&bytes, length).map_err(malformed)?;
+    if let Some(named) = named
+        && named != contents.home
+        && named.canonicalize().ok().as_ref() != Some(&contents.home)
+    {
+        return Ok(None);
+    }
+    let home = contents.home;
+    let anchors = match store::id(&home) {
+        Ok(id) if id == header.id => Ok(Anchors::new(&home, contents.anchor_key)),
+        Ok(_) => Err(format!("on {} there is another store", host_name())),
+        Err(_) => Err(format!("the store is not on {}", host_name())),
+    };
+    let ring = Ring { store: home.display().to_string(), labels: contents.labels };
+    Ok(Some(KeyRing { ring, anchors }))
+}
+
+impl KeyRing {
+    pub(crate) fn new(ring: Ring, anchors: Result<Anchors, String>) -> Self {
+        KeyRing { ring, anchors }
+    }
+
+    /// What sentences call the store.
+    pub fn store(&self) -> &str {
+        &self.ring.store
+    }
+
+    /// Its labels.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Records where a file is now, though it may have been further on: for who put an old version back on purpose.
+    ///
+    /// # Errors
+    /// As [`Keys::set_anchor`], but never [`KeyError::OlderAnchor`].
+    pub fn put_anchor_back(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError> {
+        self.anchors(file)?.set(file, anchor, Direction::Any)
+    }
+
+    fn anchors(&self, file: &[u8; 16]) -> Result<&Anchors, KeyError> {
+        self.anchors.as_ref().map_err(|why| KeyError::NotAnchored {
+            store: self.ring.store.clone(),
+            file: *file,
+            why: why.clone(),
+        })
+    }
+}
+
+impl Keys for KeyRing {
+    fn label(&self, name: &str) -> Result<Label, KeyError> {
+        self.ring.label(name)
+    }
+
+    fn verifying_key(&self, label: &str, version: u32) -> Result<[u8; 32], KeyError> {
+        Ok(self.ring.version(label, version)?.verifying_key)
+    }
+
+    fn wrap(&self, label: &str, version: u32, context: &[u8], key: &Secret32) -> Result<Vec<u8>, KeyError> {
+        self.ring.wrap(label, version, context, key)
+    }
+
+    fn unwrap(&self, label: &str, version: u32, context: &[u8], wrapped: &[u8]) -> Result<Secret32, KeyError> {
+        self.ring.unwrap(label, version, context, wrapped)
+    }
+
+    fn sign(&self, label: &str, version: u32, message: &[u8]) -> Result<[u8; 64], KeyError> {
+        self.ring.sign(label, version, message)
+    }
+
+    fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError> {
+        self.anchors(file)?.get(file)
+    }
+
+    fn set_anchor(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError> {
+        self.anchors(file)?.set(file, anchor, Direction::Forward)
+    }
+}
+
+/// In a job's directory.
+pub const JOB_FILE: &str = "keys";
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::store::Protection;
+
+    fn place(name: &str) -> PathBuf {
+        let place = std::env::temp_dir().join(format!("gambeson-keyring-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir(&place).unwrap();
+        place
+    }
+
+    /// A store with a label, and what a launcher would leave of it in a job's directory.
+    fn job(place: &Path) -> (PathBuf, PathBuf) {
+        let (home, file) = (place.join("store"), place.join("keys"));
+        let mut store = Store::create(&home, Protection::KeyFile("master-key".into())).unwrap();
+        store.change(|ring| ring.create("clinical", None)).unwrap();
+        let mut options = fs::OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(&file);
+        std::io::Write::write_all(&mut made.unwrap(), &store.for_job()).unwrap();
+        (home, file)
+    }
+
+    #[test]
+    fn ranks_have_the_keys_and_the_anchors_of_the_store() {
+        let place = place("ranks");
+        let (home, file) = job(&place);
+        let store = Store::open(&home, &mut |_| None).unwrap().into_keys();
+        let rank = open_of_job(&file, None).unwrap().unwrap();
+        let key = Secret32::from_bytes([7; 32]);
+        let wrapped = rank.wrap("clinical", 1, b"here", &key).unwrap();
+        assert_eq!(store.unwrap("clinical", 1, b"here", &wrapped).unwrap(), key);
+        let anchor = Anchor { generation: 3, root: [9; 32] };
+        rank.set_anchor(&[1; 16], &anchor).unwrap();
+        assert_eq!(store.anchor(&[1; 16]).unwrap(), Some(anchor));
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn a_copy_without_its_store_says_that_it_cannot_anchor() {
+        let place = place("travelled");
+        let (home, file) = job(&place);
+        fs::rename(&home, place.join("elsewhere")).unwrap();
+        let refused = |rank: &KeyRing| {
+            let error = rank.set_anchor(&[1; 16], &Anchor { generation: 3, root: [9; 32] }).unwrap_err();
+            assert!(matches!(error, KeyError::NotAnchored { .. }), "{error}");
+            assert!(matches!(rank.anchor(&[1; 16]), Err(KeyError::NotAnchored { .. })));
+            error.to_string()
+        };
+        let rank = open_of_job(&file, None).unwrap().unwrap();
+        assert!(rank.label("clinical").unwrap().may_write, "its keys do all the same");
+        assert!(refused(&rank).contains("the store is not on"));
+        // Another store in its place is not taken for it.
+        Store::create(&home, Protection::KeyFile("master-key".into())).unwrap();
+        let rank = open_of_job(&file, None).unwrap().unwrap();
+        assert!(refused(&rank).contains("there is another store"));
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn another_identity_is_not_given_the_jobs_keys() {
+        let place = place("identity");
+        let (home, file) = job(&place);
+        for same in [home.clone(), home.join("../store")] {
+            assert!(open_of_job(&file, Some(&same)).unwrap().is_some());
+        }
+        assert!(open_of_job(&file, Some(&place.join("other"))).unwrap().is_none());
+        fs::remove_dir_all(&place).unwrap();
+    }
+
+    #[test]
+    fn what_is_open_to_others_or_damaged_is_refused() {
+        let place = place("refused");
+        let (_, file) = job(&place);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(open_of_job(&file, None), Err(KeyError::Exposed { .. })));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let whole = fs::read(&file).unwrap();
+        for bit in (0..whole.len() * 8).step_by(3) {
+            let mut altered = whole.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&file, &altered).unwrap();
+            assert!(matches!(open_of_job(&file, None), Err(KeyError::Altered { .. })), "bit {bit}");
+        }
+        fs::remove_dir_all(&place).unwrap();
+    }
+}
