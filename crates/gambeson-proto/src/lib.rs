@@ -9,6 +9,7 @@
 //! | [`startpoint`] | what a process holds of another's endpoint, and what the endpoint knows of it |
 //! | [`policy`], [`credential`] | how each pair is protected; what the job's processes share |
 //! | [`directory`] | what a site says of its hosts and networks, signed |
+//! | [`file`] | sealed files: where everything stands, and what is sealed how |
 //! | [`ledger`] | the page in which a rank reports |
 //! | [`trace`] | what a traced job writes down of its messages |
 //! | [`matching`] | receives and messages find each other |
@@ -19,6 +20,7 @@ pub mod aead;
 pub mod credential;
 pub mod directory;
 pub mod endpoint;
+pub mod file;
 pub mod identity;
 pub mod key_cache;
 pub mod key_schedule;
