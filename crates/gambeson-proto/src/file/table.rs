@@ -116,12 +116,6 @@ impl Table {
         Ok(Table { fields, layout, encoded, digest })
     }
 
-    /// Reads a table.
-    pub fn decode(bytes: &[u8]) -> Result<Self, TableError> {
-        let fields = Fields::decode(bytes)?;
-        Table::new(fields)
-    }
-
     /// Its bytes.
     pub fn encode(&self) -> &[u8] {
         &self.encoded
@@ -261,7 +255,9 @@ impl Fields {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, TableError> {
+    /// Reads the fields of a table, which need not make one: that takes work, and is asked of [`Table::new`] when
+    /// somebody who is known has signed them. There is one way to write fields.
+    pub fn decode(bytes: &[u8]) -> Result<Self, TableError> {
         let mut reader = Reader(bytes);
         let head = Self::head(&mut reader).ok_or(TableError::Malformed)?;
         let count = reader.u16().ok_or(TableError::Malformed)?;
@@ -287,7 +283,7 @@ impl Fields {
         };
         let flags = reader.u8().filter(|&flags| flags < 4)?;
         let geometry = Geometry { two_slots: flags & 1 != 0, detached: flags & 2 != 0, ..geometry };
-        let count = reader.u16()?.into();
+        let count = reader.u16().map(usize::from).filter(|&count| count <= LABELS_MAX)?;
         let labels = reader.list(count, 37, |reader| {
             let length = reader.u8()?.into();
             let name = str::from_utf8(reader.bytes(length)?).ok()?.to_owned();
@@ -373,10 +369,9 @@ impl fmt::Display for TableError {
                 write!(out, "the keys of region {region} are out of order or of no label, or differ in an epoch")
             }
             Self::Part(region, cause) => write!(out, "region {region}: {cause}"),
-            Self::Overlap(region, Overlap { region: other, part, offset, length }) => write!(
-                out,
-                "part {part} of region {region} claims {length} bytes from {offset} on, which are region {other}'s"
-            ),
+            Self::Overlap(region, overlap) => {
+                write!(out, "of what region {region} claims {overlap}")
+            }
         }
     }
 }

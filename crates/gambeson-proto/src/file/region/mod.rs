@@ -11,6 +11,8 @@
 mod map;
 mod part;
 
+use std::fmt;
+
 pub use map::{BlockMap, Run, Share};
 pub use part::{Part, PartError, Piece};
 
@@ -42,13 +44,20 @@ struct Layout {
 pub struct Overlap {
     /// The region that was there.
     pub region: RegionId,
-    /// Which of the new region's parts is in its way.
-    pub part: usize,
     /// A byte that both claim. It may be far behind the end of the file: parts go on for ever.
     pub offset: u128,
     /// How many bytes from that one on both claim, at least.
     pub length: u64,
 }
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Overlap { region, offset, length } = self;
+        write!(out, "bytes {offset} to {} belong to region {region} already", offset + u128::from(*length) - 1)
+    }
+}
+
+impl std::error::Error for Overlap {}
 
 /// A stretch of the program's bytes that is one run of one share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +91,11 @@ impl Regions {
     /// Above [`REGIONS_MAX`].
     pub fn add(&mut self, is_sealed: bool, parts: Vec<Part>) -> Result<RegionId, Overlap> {
         assert!(self.regions.len() < REGIONS_MAX, "the caller counts regions");
-        for (region, other) in self.regions.iter().enumerate().skip(1) {
-            for (place, part) in parts.iter().enumerate() {
-                let overlap = other.parts.iter().find_map(|other| part.overlap(other));
-                if let Some(Overlapping { offset, length }) = overlap {
-                    return Err(Overlap { region: region as RegionId, part: place, offset, length });
-                }
+        let parts = Part::merge(parts);
+        for (region, other) in (1..).zip(&self.regions[1..]) {
+            let overlap = parts.iter().find_map(|part| other.parts.iter().find_map(|other| part.overlap(other)));
+            if let Some(Overlapping { offset, length }) = overlap {
+                return Err(Overlap { region, offset, length });
             }
         }
         self.regions.push(Layout { is_sealed, parts });
@@ -195,3 +203,6 @@ impl Iterator for Split<'_> {
 fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -81,6 +81,43 @@ impl Part {
         Part { displacement, extent: 1, pieces: vec![Piece { offset: 0, len: 1 }] }
     }
 
+    /// So many bytes from `offset` on, and no others: a tile so long that the next one is behind the end of all files.
+    ///
+    /// # Panics
+    /// When they are none, or end above 2^63 - 1.
+    pub fn once(offset: u64, len: u64) -> Self {
+        let end = offset.checked_add(len).filter(|&end| len > 0 && end < OFFSET_MAX);
+        end.expect("a stretch of a file has bytes, and ends where files can");
+        Part { displacement: 0, extent: OFFSET_MAX, pieces: vec![Piece { offset, len }] }
+    }
+
+    /// The same bytes in as few parts as those that differ in displacement or extent; each byte once.
+    pub fn merge(mut parts: Vec<Part>) -> Vec<Part> {
+        parts.sort_by_key(|part| (part.displacement, part.extent));
+        // What goes on for ever from the first byte on has everything behind it in it.
+        if let Some(first) = parts.iter().filter(|part| part.is_everything()).map(|part| part.displacement).min() {
+            parts.retain(|part| part.displacement < first);
+            parts.push(Self::from(first));
+        }
+        let alike = |a: &Part, b: &Part| (a.displacement, a.extent) == (b.displacement, b.extent);
+        let merge = |parts: &[Part]| match parts {
+            [part] => part.clone(),
+            _ => {
+                let mut pieces: Vec<Piece> = parts.iter().flat_map(|part| &part.pieces).copied().collect();
+                pieces.sort_unstable();
+                let mut end = 0;
+                let fresh = pieces.into_iter().filter_map(|Piece { offset, len }| {
+                    let (from, to) = (offset.max(end), offset + len);
+                    end = end.max(to);
+                    (from < to).then(|| Piece { offset: from, len: to - from })
+                });
+                let merged = Self::new(parts[0].displacement, parts[0].extent, fresh);
+                merged.expect("pieces of legal parts, in order and no more than those had")
+            }
+        };
+        parts.chunk_by(alike).map(merge).collect()
+    }
+
     /// Where the first tile begins.
     pub fn displacement(&self) -> u64 {
         self.displacement
@@ -174,15 +211,19 @@ impl Part {
     }
 
     fn has_few_tiles(&self) -> bool {
-        OFFSET_MAX / self.extent < 64
+        self.is_everything() || OFFSET_MAX / self.extent < 64
     }
 
     fn overlap_by_tile(&self, other: &Part) -> Option<Overlapping> {
+        if self.is_everything() {
+            let (offset, length) = other.first_in(self.displacement, OFFSET_MAX)?;
+            return Some(Overlapping { offset: offset.into(), length });
+        }
         let tiles = (0..64).map_while(|tile| self.extent.checked_mul(tile)?.checked_add(self.displacement));
-        tiles.take_while(|&tile| tile <= OFFSET_MAX).find_map(|tile| {
+        tiles.take_while(|&tile| tile < OFFSET_MAX).find_map(|tile| {
             self.pieces.iter().find_map(|piece| {
                 let first = tile + piece.offset;
-                let (offset, length) = other.first_in(first, (first + piece.len).min(OFFSET_MAX + 1))?;
+                let (offset, length) = other.first_in(first, (first + piece.len).min(OFFSET_MAX))?;
                 Some(Overlapping { offset: offset.into(), length })
             })
         })
@@ -252,7 +293,7 @@ fn inverse(number: i128, modulus: i128) -> i128 {
     old.1.rem_euclid(modulus)
 }
 
-/// Offsets in files are signed (MPI_Offset).
+/// Offsets in files are signed (MPI_Offset), and so is their size: no file has a byte here.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl fmt::Display for PartError {

@@ -237,3 +237,6 @@ fn xts_of_any_length(keys: &PageBox<[u8; 64]>, tweak: &[u8; 16], encrypt: bool, 
         *byte ^= mask;
     }
 }
+
+#[cfg(test)]
+mod tests;

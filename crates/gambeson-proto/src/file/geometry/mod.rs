@@ -298,3 +298,6 @@ impl Half {
 
 /// Offsets in files are signed (POSIX off_t, MPI_Offset).
 const OFFSET_MAX: u64 = i64::MAX as u64;
+
+#[cfg(test)]
+mod tests;

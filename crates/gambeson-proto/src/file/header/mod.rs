@@ -12,8 +12,8 @@ use std::fmt;
 use super::codec::Reader;
 use super::geometry::{HEADER_LEN_MAX, HEADER_LEN_MIN, HeaderCopy};
 use super::state::{STATE_LEN, State};
-use super::table::{Label, Table, TableError};
-use super::tree;
+use super::table::{Fields, Label, Table, TableError};
+use super::{Digest, context, tree};
 use crate::primitives::ed25519_verifies;
 
 /// How every header copy begins.
@@ -27,16 +27,23 @@ pub type Signature = [u8; 64];
 
 /// A header whose signatures were verified, or that was made here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header(Signed);
+pub struct Header {
+    table: Table,
+    signed: Signed,
+}
 
 /// A header as it was found: nobody has looked at its signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unverified(Signed);
+pub struct Unverified {
+    fields: Fields,
+    /// Of the table's bytes.
+    digest: Digest,
+    signed: Signed,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Signed {
-    table: Table,
-    /// By every label, in the order of the table.
+    /// Of the table, by every label, in the order of the table.
     signatures: Vec<Signature>,
     state: State,
     /// The label that signed the state.
@@ -74,6 +81,8 @@ pub enum Distrust {
     Table(Label),
     /// The state was not signed by this label.
     State(Label),
+    /// What was signed is no table.
+    Senseless(TableError),
 }
 
 /// A header is longer than its room.
@@ -105,7 +114,7 @@ pub fn choose(a: &[u8], b: &[u8]) -> Result<(Unverified, HeaderCopy), HeaderErro
     match (Unverified::decode(a), Unverified::decode(b)) {
         (Ok(a), Ok(b)) => {
             let (serial_a, serial_b) = (a.state().serial, b.state().serial);
-            if a.table().file() != b.table().file() || (serial_a == serial_b && a != b) {
+            if a.fields.file != b.fields.file || (serial_a == serial_b && a != b) {
                 return Err(HeaderError::Mixed);
             }
             Ok(if serial_b > serial_a { (b, HeaderCopy::B) } else { (a, HeaderCopy::A) })
@@ -125,37 +134,37 @@ impl Header {
     pub fn new(table: Table, signatures: Vec<Signature>, state: State, signer: u16, signature: Signature) -> Self {
         assert_eq!(signatures.len(), table.labels().len(), "every label signs the table");
         assert!(usize::from(signer) < signatures.len() && state.is_legal(), "a label of the table signs a legal state");
-        Header(Signed { table, signatures, state, signer, signature })
+        Header { table, signed: Signed { signatures, state, signer, signature } }
     }
 
     /// The same table in another state.
     pub fn with_state(&self, state: State, signer: u16, signature: Signature) -> Self {
-        Self::new(self.0.table.clone(), self.0.signatures.clone(), state, signer, signature)
+        Self::new(self.table.clone(), self.signed.signatures.clone(), state, signer, signature)
     }
 
     /// The table.
     pub fn table(&self) -> &Table {
-        &self.0.table
+        &self.table
     }
 
     /// The labels' signatures of the table, in its order.
     pub fn signatures(&self) -> &[Signature] {
-        &self.0.signatures
+        &self.signed.signatures
     }
 
     /// The state.
     pub fn state(&self) -> &State {
-        &self.0.state
+        &self.signed.state
     }
 
     /// The label that signed the state.
     pub fn signer(&self) -> &Label {
-        &self.0.table.labels()[usize::from(self.0.signer)]
+        &self.table.labels()[usize::from(self.signed.signer)]
     }
 
     /// The bytes of a copy, at most H.
     pub fn encode(&self) -> Result<Vec<u8>, TooLong> {
-        let Signed { table, signatures, state, signer, signature } = &self.0;
+        let Header { table, signed: Signed { signatures, state, signer, signature } } = self;
         let room = table.geometry().header_len;
         let body = 4 + table.encode().len() + 2 + 66 * signatures.len() + STATE_LEN + 66;
         let len = PREFIX_LEN + body + 32;
@@ -201,30 +210,38 @@ impl Unverified {
         if version != VERSION {
             return Err(HeaderError::Version(version));
         }
-        let signed = Signed::decode(&copy[PREFIX_LEN..])?;
-        if signed.table.geometry().header_len != header_len {
+        let unverified = Self::body(&copy[PREFIX_LEN..])?;
+        if unverified.fields.geometry.header_len != header_len {
             return Err(HeaderError::Malformed);
         }
-        Ok(Unverified(signed))
+        Ok(unverified)
     }
 
-    /// The table, which somebody may have made up.
-    pub fn table(&self) -> &Table {
-        &self.0.table
+    fn body(body: &[u8]) -> Result<Self, HeaderError> {
+        let mut reader = Reader(body);
+        let table = reader.u32().and_then(|len| reader.bytes(len as usize)).ok_or(HeaderError::Malformed)?;
+        let fields = Fields::decode(table).map_err(HeaderError::Table)?;
+        let signed = Signed::decode(&mut reader, fields.labels.len()).ok_or(HeaderError::Malformed)?;
+        Ok(Unverified { fields, digest: tree::sha256(table), signed })
+    }
+
+    /// What should be a table, which somebody may have made up.
+    pub fn fields(&self) -> &Fields {
+        &self.fields
     }
 
     /// The state, which somebody may have made up.
     pub fn state(&self) -> &State {
-        &self.0.state
+        &self.signed.state
     }
 
     /// The header, if every label that is known here has signed the table, and the label that it names has signed the
     /// state. `pinned` is the verifying key of a label at its version, as far as it is known here.
     pub fn verify(self, mut pinned: impl FnMut(&Label) -> Option<[u8; 32]>) -> Result<Header, Distrust> {
-        let Signed { table, signatures, state, signer, signature } = &self.0;
-        let message = table.message();
+        let Unverified { fields, digest, signed } = self;
+        let message = context::table(&digest);
         let mut known = false;
-        for (label, signature) in table.labels().iter().zip(signatures) {
+        for (label, signature) in fields.labels.iter().zip(&signed.signatures) {
             let Some(key) = pinned(label) else { continue };
             if key != label.verifying_key {
                 return Err(Distrust::OtherKey(label.clone()));
@@ -237,23 +254,18 @@ impl Unverified {
         if !known {
             return Err(Distrust::Unknown);
         }
-        let label = &table.labels()[usize::from(*signer)];
-        if !ed25519_verifies(&label.verifying_key, &state.message(table.digest()), signature) {
+        let label = &fields.labels[usize::from(signed.signer)];
+        if !ed25519_verifies(&label.verifying_key, &signed.state.message(&digest), &signed.signature) {
             return Err(Distrust::State(label.clone()));
         }
-        Ok(Header(self.0))
+        let table = Table::new(fields).map_err(Distrust::Senseless)?;
+        assert_eq!(*table.digest(), digest, "there is one way to write a table");
+        Ok(Header { table, signed })
     }
 }
 
 impl Signed {
-    fn decode(body: &[u8]) -> Result<Self, HeaderError> {
-        let mut reader = Reader(body);
-        let table = reader.u32().and_then(|len| reader.bytes(len as usize)).ok_or(HeaderError::Malformed)?;
-        let table = Table::decode(table).map_err(HeaderError::Table)?;
-        Self::behind_table(&mut reader, table).ok_or(HeaderError::Malformed)
-    }
-
-    fn behind_table(reader: &mut Reader, table: Table) -> Option<Self> {
+    fn decode(reader: &mut Reader, labels: usize) -> Option<Self> {
         let count = reader.u16()?;
         let mut next = 0;
         let signatures = reader.list(count.into(), 66, |reader| {
@@ -265,8 +277,8 @@ impl Signed {
         let state = State::decode(&reader.array()?)?;
         let (signer, signature) = (reader.u16()?, reader.array()?);
         reader.end()?;
-        let complete = signatures.len() == table.labels().len() && usize::from(signer) < signatures.len();
-        complete.then_some(Signed { table, signatures, state, signer, signature })
+        let complete = signatures.len() == labels && usize::from(signer) < labels;
+        complete.then_some(Signed { signatures, state, signer, signature })
     }
 }
 
@@ -316,6 +328,7 @@ impl fmt::Display for Distrust {
                 out,
                 "its size and root were not signed by label {name} version {version}: they were altered, or made up"
             ),
+            Self::Senseless(cause) => write!(out, "the table in its header was signed, but makes no sense: {cause}"),
         }
     }
 }
@@ -333,3 +346,6 @@ impl fmt::Display for TooLong {
 }
 
 impl std::error::Error for TooLong {}
+
+#[cfg(test)]
+mod tests;
