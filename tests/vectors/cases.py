@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ if __name__ == "__main__":
 
 from vectors.directory import sign_directory, verify_directory  # noqa: E402
 from vectors.reference import OPERATIONS, Expected, Given, Refused, card_mac, encode_card, public_key  # noqa: E402
+from vectors.sealed_file import offsets, read_header, sealed_file, share, signing_key  # noqa: E402
 from vectors.startpoint import admit, decode_startpoint, link, startpoint  # noqa: E402
 
 DIRECTORY = ROOT / "vectors"
@@ -28,12 +30,18 @@ STARTPOINT_OPERATIONS = {
     "link": link,
     "admit": admit,
 }
+FILE_OPERATIONS = {
+    "share": share,
+    "sealed file": sealed_file,
+    "offsets": offsets,
+    "read header": read_header,
+}
 DIRECTORY_OPERATIONS = {"sign directory": sign_directory, "verify directory": verify_directory}
 
 
 def answer(operation: str, given: Given) -> Expected:
     try:
-        return (OPERATIONS | STARTPOINT_OPERATIONS | DIRECTORY_OPERATIONS)[operation](given)
+        return (OPERATIONS | STARTPOINT_OPERATIONS | DIRECTORY_OPERATIONS | FILE_OPERATIONS)[operation](given)
     except Refused as refused:
         return {"refused": str(refused)}
 
@@ -384,7 +392,198 @@ def directories() -> Iterator[Case]:
     yield verify("refused-senseless", "Signed, and no TOML.", nonsense)
 
 
-CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories()]
+SHARE: Given = {
+    "suite": "xaes-256-gcm",
+    "key": run(0x20, 32),
+    "file": run(0xF0, 16),
+    "region": 0,
+    "epoch": 0,
+    "block": 5,
+    "generation": 7,
+    "nonce": run(0x80, 24),
+    "plain": run(1, 40),
+}
+SMALL: Given = {
+    "block_len": 4096,
+    "header_len": 4096,
+    "shares": 1,
+    "group_blocks": 2,
+    "groups": 2,
+    "two_slots": False,
+    "detached": False,
+}
+CLINICAL: Given = {"name": "clinical", "version": 1, "seed": run(0x31, 32)}
+RESEARCH: Given = {"name": "research", "version": 4, "seed": run(0x51, 32)}
+
+
+def wrapped(epoch: int, label: int, first: int) -> Given:
+    """The wrapped key is the key store's: any bytes here."""
+    return {"epoch": epoch, "label": label, "key": run(first, 32), "wrapped": run(first + label + 1, 72)}
+
+
+def region(*keys: Given, suite: str = "xaes-256-gcm", parts: list[Given] | None = None) -> Given:
+    return {"suite": suite, "keys": list(keys), "parts": parts or []}
+
+
+def piece_of(block: int, length: int, first: int, **more: Any) -> Given:
+    write: Given = {"block": block, "region": 0, "length": length, "epoch": 0, "generation": 3, "nonce": run(first, 24)}
+    return write | more
+
+
+FILE: Given = {
+    "file": run(0xF0, 16),
+    "geometry": SMALL,
+    "labels": [CLINICAL],
+    "regions": [region(wrapped(0, 0, 0x40))],
+    "state": {"serial": 6, "generation": 3, "status": "closed", "size": 4796, "closed": 3},
+    "signer": 0,
+    "copy": "A",
+    "writes": [piece_of(0, 4096, 0x61), piece_of(1, 700, 0x71)],
+}
+COLUMNS: list[Given] = [{"displacement": 100, "extent": 48, "pieces": [[0, 16], [20, 4]]}]
+FAR = 2**63 - 1
+
+
+def files() -> Iterator[Case]:
+    def one(name: str, shows: str, **changes: Any) -> Case:
+        return Case(f"file/share-{name}.json", shows, "share", SHARE | changes)
+
+    def whole(name: str, shows: str, **changes: Any) -> Case:
+        return Case(f"file/{name}.json", shows, "sealed file", FILE | changes)
+
+    def state(**changes: Any) -> Given:
+        return FILE["state"] | changes
+
+    yield one("xaes", "A key for each nonce.")
+    yield one("xaes-one-byte", "The shortest share.", plain="07")
+    yield one("xaes-place", "Region, block, generation and epoch are authenticated.", region=3, block=2**40, epoch=2)
+    yield one("siv", "The first half of the nonce.", suite="aes-256-gcm-siv")
+    yield one("xts", "Twelve bytes more than whole AES blocks have.", suite="aes-256-xts", plain=run(1, 44))
+    yield one("xts-short", "Less than one AES block.", suite="aes-256-xts", plain=run(1, 5))
+
+    yield whole("one-region", "A block and a short last one.")
+    yield whole("empty", "Nothing was written yet.", writes=[], state=state(size=0), copy="B")
+    yield whole(
+        "holes",
+        "In the second chapter: what is before it, and the end, were never written.",
+        state=state(size=5 * 4096 + 600),
+        writes=[piece_of(5, 50, 0x61)],
+    )
+    yield whole(
+        "open",
+        "A session that was never closed: its block has an entry that is not anchored.",
+        state=state(generation=4, status="open", serial=7),
+        writes=[piece_of(0, 60, 0x61), piece_of(1, 90, 0x71, generation=4, anchored=False)],
+    )
+    for suite in ("aes-256-gcm-siv", "aes-256-xts"):
+        regions = [region(wrapped(0, 0, 0x40), suite=suite)]
+        writes = [piece_of(0, 100, 0x61), piece_of(1, 7, 0x71)]
+        yield whole(suite, "Another suite.", regions=regions, writes=writes)
+    sealed, columns = region(wrapped(0, 0, 0x40)), region(wrapped(0, 1, 0x50), parts=COLUMNS)
+    both: Given = {"labels": [CLINICAL, RESEARCH], "geometry": SMALL | {"shares": 2}, "regions": [sealed, columns]}
+    yield whole(
+        "two-regions",
+        "Columns of the second label, the rest of the first; one share has a hole's entry.",
+        **both,
+        signer=1,
+        writes=[piece_of(0, 200, 0x61), piece_of(0, 120, 0x81, region=1), piece_of(1, 33, 0x91, region=1)],
+    )
+    behind = region(wrapped(0, 1, 0x50), parts=[COLUMNS[0] | {"displacement": 4804}])
+    strip: list[Given] = [{"displacement": 0, "extent": FAR, "pieces": [[4000, 200]]}]
+    yield whole(
+        "plain-between",
+        "A plain region across two blocks has no entry, and stands behind the sealed shares.",
+        **both | {"regions": [sealed, behind, region(parts=strip)]},
+        writes=[
+            piece_of(0, 50, 0x61),
+            piece_of(0, 96, 0, region=2),
+            piece_of(1, 104, 0, region=2),
+            piece_of(1, 60, 0x91, region=1),
+        ],
+    )
+    yield whole(
+        "plain-rest",
+        "The rest is plain, by decision; everything from byte 4500 on is sealed.",
+        labels=[RESEARCH],
+        regions=[
+            region(),
+            region(wrapped(0, 0, 0x50), parts=[{"displacement": 4500, "extent": 1, "pieces": [[0, 1]]}]),
+        ],
+        writes=[piece_of(0, 80, 0), piece_of(1, 70, 0), piece_of(1, 50, 0x61, region=1)],
+    )
+    yield whole(
+        "epochs",
+        "Two labels can open the second epoch, one the first; a share says under which it was sealed.",
+        labels=[CLINICAL, RESEARCH],
+        regions=[region(wrapped(0, 0, 0x40), wrapped(1, 0, 0x50), wrapped(1, 1, 0x50))],
+        writes=[piece_of(0, 64, 0x61), piece_of(1, 65, 0x71, epoch=1)],
+    )
+    yield whole(
+        "two-slots",
+        "What the last close anchored stays beside what an open session wrote.",
+        geometry=SMALL | {"two_slots": True},
+        state=state(generation=5, status="open", closed=4),
+        writes=[
+            piece_of(0, 64, 0x61),
+            piece_of(0, 80, 0x71, generation=5, half=1, anchored=False),
+            piece_of(1, 64, 0x81, generation=4, half=1),
+            piece_of(1, 90, 0x91, generation=5, anchored=False),
+        ],
+    )
+    yield whole(
+        "detached",
+        "Entries here, data at the program's offsets in a file of its own.",
+        geometry=SMALL | {"detached": True},
+        writes=[piece_of(0, 64, 0x61), piece_of(1, 700, 0x71)],
+    )
+
+    default = SMALL | {"block_len": 65536, "header_len": 16384, "group_blocks": 256, "groups": 512}
+    far = [0, 1, 255, 256, 131071, 131072, 2**40]
+    for name, shows, geometry in (
+        ("default", "Of a file of which nobody says otherwise.", default),
+        (
+            "small-blocks",
+            "Three entries before each.",
+            default | {"block_len": 4096, "shares": 3, "group_blocks": 4096},
+        ),
+        ("two-slots", "Slots of two halves.", default | {"two_slots": True}),
+        ("detached", "Slots of entries alone.", default | {"detached": True}),
+    ):
+        yield Case(f"file/offsets-{name}.json", shows, "offsets", {"geometry": geometry, "blocks": far})
+    yield from headers(FILE | both)
+
+
+def headers(given: Given) -> Iterator[Case]:
+    def case(name: str, shows: str, data: bytes, pinned: list[Given]) -> Case:
+        return Case(f"file/header-{name}.json", shows, "read header", {"copy": data.hex(), "pinned": pinned})
+
+    def pin(label: Given) -> Given:
+        key = signing_key(label).public_key().public_bytes_raw().hex()
+        return {"name": label["name"], "version": label["version"], "verifying_key": key}
+
+    good = bytes.fromhex(answer("sealed file", given | {"writes": []})["file"][0][1])
+    good = good[: 18 + int.from_bytes(good[14:18], "big") + 32]
+
+    def altered(at: int, data: bytes) -> bytes:
+        body = good[: at % len(good)] + data + good[at % len(good) + len(data) : -32]
+        return body + hashlib.sha256(body).digest()
+
+    yield case("known", "One label of two is known: that is enough.", good, [pin(RESEARCH)])
+    yield case("refused-unknown", "No label is known.", good, [pin(CLINICAL | {"name": "other"})])
+    yield case("refused-version", "The label is known at another version.", good, [pin(CLINICAL | {"version": 2})])
+    yield case(
+        "refused-other-key", "The label is known with another key.", good, [pin(CLINICAL | {"seed": run(9, 32)})]
+    )
+    yield case("refused-damaged", "One bit is wrong.", good[:40] + bytes([good[40] ^ 1]) + good[41:], [pin(CLINICAL)])
+    yield case("refused-format", "Of version 2.", altered(8, b"\0\2"), [pin(CLINICAL)])
+    yield case("refused-foreign", "An HDF5 file.", b"\x89HDF\r\n\x1a\n" + good[8:], [pin(CLINICAL)])
+    # The signatures end 163 bytes before the end: behind them are state, signer, signature and SHA-256.
+    yield case("refused-table", "A signature of the table is wrong.", altered(-163 - 1, b"\x55"), [pin(RESEARCH)])
+    yield case("other-label-altered", "The same, seen by the other label.", altered(-163 - 1, b"\x55"), [pin(CLINICAL)])
+    yield case("refused-state", "A byte less.", altered(-163 + 24, b"\xbb"), [pin(CLINICAL), pin(RESEARCH)])
+
+
+CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories(), *files()]
 
 
 def main() -> None:

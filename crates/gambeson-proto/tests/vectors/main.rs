@@ -1,6 +1,7 @@
 //! The known-answer vectors under vectors/, which a second implementation wrote (tests/vectors).
 
 mod directory;
+mod file;
 mod startpoint;
 
 use std::fs;
@@ -51,6 +52,11 @@ fn directories() {
     assert_eq!(check("directory"), 13);
 }
 
+#[test]
+fn files() {
+    assert_eq!(check("file"), 32);
+}
+
 /// Answers every case of a directory; returns how many there were.
 fn check(kind: &str) -> usize {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors").join(kind);
@@ -95,6 +101,10 @@ fn answer(case: &Value) -> Value {
         "admit" => startpoint::admit(given),
         "sign directory" => directory::sign(given),
         "verify directory" => directory::verify(given),
+        "share" => file::share(given),
+        "sealed file" => file::sealed_file(given),
+        "offsets" => file::offsets(given),
+        "read header" => file::read_header(given),
         other => panic!("no operation is called {other}"),
     }
 }
