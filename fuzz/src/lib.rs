@@ -8,6 +8,7 @@ mod card;
 mod credential;
 mod directory;
 mod endpoint;
+mod file;
 mod host;
 mod input;
 mod key_file;
@@ -24,6 +25,7 @@ pub use card::card;
 pub use credential::credential;
 pub use directory::directory;
 pub use endpoint::endpoint;
+pub use file::{file_entry, file_header, file_regions};
 pub use key_file::key_file;
 pub use link::{link_fabric, link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
@@ -36,12 +38,15 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 19] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
     ("directory", directory),
     ("endpoint", endpoint),
+    ("file_entry", file_entry),
+    ("file_header", file_header),
+    ("file_regions", file_regions),
     ("key_file", key_file),
     ("link_fabric", link_fabric),
     ("link_greeting", link_greeting),

@@ -3,9 +3,16 @@
 
 use std::net::SocketAddr;
 
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use gambeson_proto::aead::Context;
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::endpoint::Lane;
+use gambeson_proto::file::header::{Header, PREFIX_LEN};
+use gambeson_proto::file::region::Piece;
+use gambeson_proto::file::share::Write;
+use gambeson_proto::file::state::{State, Status};
+use gambeson_proto::file::table::{Fields, Label, Region, Table, WrappedKey};
+use gambeson_proto::file::{FileSuite, Geometry, Part};
 use gambeson_proto::identity::{Card, HostIndex, Identity};
 use gambeson_proto::key_schedule::PartitionKey;
 use gambeson_proto::policy::Policy;
@@ -17,6 +24,7 @@ use gambeson_proto::trace;
 
 use super::card::keys;
 use super::directory::signed;
+use super::file::{LABELS, file_key};
 use super::startpoint::{domain, family, session};
 
 const POLICIES: [(&str, &str); 5] = [
@@ -83,6 +91,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     }
     startpoints(&mut |target, name, bytes| all.push((target, name.to_owned(), bytes)));
     links(&mut |target, name, bytes| all.push((target, name.to_owned(), bytes)));
+    files(&mut |target, name, bytes| all.push((target, name, bytes)));
     for (name, text) in GOAL {
         all.push(("trace", format!("goal-{name}"), [&[1], text.as_bytes()].concat()));
     }
@@ -268,6 +277,64 @@ fn links(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
         }
     }
 }
+
+fn files(seed: &mut dyn FnMut(&'static str, String, Vec<u8>)) {
+    for suite in FileSuite::ALL {
+        for len in [5_usize, 48] {
+            let mut share = vec![6; len];
+            let entry = file_key(suite).seal_in_place(&Write { nonce: [7; 24], block: 9, generation: 4 }, &mut share);
+            seed("file_entry", format!("{suite}-{len}"), [&[9], &entry.encode()[..], &share].concat());
+        }
+    }
+    seed("file_entry", "hole".to_owned(), vec![0; 80]);
+    let copy = file_header().encode().expect("it is short");
+    let body = &copy[PREFIX_LEN..copy.len() - 32];
+    seed("file_header", "copy".to_owned(), [&[0], &copy[..]].concat());
+    seed("file_header", "body".to_owned(), [&[1], body].concat());
+    seed("file_header", "table".to_owned(), [&[2], file_header().table().encode()].concat());
+    seed("file_header", "cut".to_owned(), copy[..200].to_vec());
+    for (name, program) in REGIONS {
+        seed("file_regions", name.to_owned(), program.to_vec());
+    }
+}
+
+fn file_header() -> Header {
+    let keys = LABELS.map(|(_, seed)| Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).expect("a seed has 32 bytes"));
+    let labels = LABELS.iter().zip(&keys).map(|((name, _), key)| Label {
+        name: (*name).to_owned(),
+        version: 1,
+        verifying_key: key.public_key().as_ref().try_into().expect("32 bytes"),
+    });
+    let key = |epoch, label| WrappedKey { epoch, label, wrapped: vec![7; 40], commitment: [epoch as u8; 32] };
+    let column = |offset| Part::new(100, 24, [Piece { offset, len: 8 }]).expect("a piece within its extent");
+    let region = |keys, parts| Region { suite: FileSuite::default(), keys, parts };
+    let fields = Fields {
+        file: [5; 16],
+        geometry: Geometry { shares: 2, ..Geometry::default() },
+        labels: labels.collect(),
+        regions: vec![
+            region(vec![key(0, 0)], vec![]),
+            region(vec![key(0, 1), key(1, 1)], vec![column(0), column(16)]),
+            region(vec![], vec![column(8), Part::once(50, 20)]),
+        ],
+    };
+    let table = Table::new(fields).expect("a legal table");
+    let state = State { serial: 4, generation: 3, status: Status::Closed, size: 1000, root: [9; 32], closed: 3 };
+    let sign = |key: &Ed25519KeyPair, message: &[u8]| key.sign(message).as_ref().try_into().expect("64 bytes");
+    let signatures = keys.iter().map(|key| sign(key, &table.message())).collect();
+    let signature = sign(&keys[1], &state.message(table.digest()));
+    Header::new(table, signatures, state, 1, signature)
+}
+
+/// Programs of the target `file_regions`: whether the rest is sealed; for each region whether it is, and its parts:
+/// displacement, extent, pieces.
+const REGIONS: [(&str, &[u8]); 5] = [
+    ("columns", &[0, 0, 1, 0, 24, 1, 0, 8, 1, 1, 0, 24, 1, 8, 8, 0, 1, 30, 48, 2, 10, 4, 40, 2]),
+    ("overlap", &[0, 0, 1, 5, 6, 1, 0, 2, 0, 1, 70, 10, 1, 1, 1]),
+    ("everything", &[1, 0, 1, 199, 8, 1, 0, 8, 0, 2, 0, 231, 1, 10, 100, 0, 231, 1, 110, 80]),
+    ("far", &[0, 0, 1, 0, 229, 20, 1, 0, 8, 0, 1, 9, 228, 20, 1, 0, 7]),
+    ("same", &[0, 0, 3, 0, 90, 2, 0, 20, 50, 10, 0, 90, 1, 10, 30, 4, 91, 1, 80, 5, 0, 1, 9, 200, 1, 0, 1, 95]),
+];
 
 /// Programs of the target `link_handshake`: whether the client is known; what, where and how long.
 const HANDSHAKES: [(&str, &[u8]); 6] = [
