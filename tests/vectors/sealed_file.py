@@ -131,14 +131,14 @@ class Body:
         self.bytes.extend(bytes(max(0, at + len(data) - len(self.bytes))))
         self.bytes[at : at + len(data)] = data
 
-    def pieces(self) -> list[tuple[int, str]]:
+    def pieces(self) -> list[list[int | str]]:
         """What is not zero, in steps of 16 bytes."""
         steps = ((at, bytes(self.bytes[at : at + 16])) for at in range(0, len(self.bytes), 16))
-        pieces = []
+        pieces: list[list[int | str]] = []
         for is_zero, run in groupby(steps, lambda step: not any(step[1])):
             run_of = list(run)
             if not is_zero:
-                pieces.append((run_of[0][0], b"".join(data for _, data in run_of).hex()))
+                pieces.append([run_of[0][0], b"".join(data for _, data in run_of).hex()])
         return pieces
 
 
@@ -282,7 +282,7 @@ def sealed_file(given: Given) -> Expected:
     root = anchor(given, layout, body, anchored)
     copy = encode_header(given, root)
     body.put(0 if given["copy"] == "A" else layout.header, copy)
-    expected: Expected = {"root": root.hex(), "file": body.pieces(), "sha256": sha256(body.bytes).hex()}
+    expected: Expected = {"root": root.hex(), "file": body.pieces(), "sha256": sha256(bytes(body.bytes)).hex()}
     return expected | ({"data": data.pieces()} if layout.detached else {})
 
 
