@@ -18,6 +18,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
 
 from vectors.directory import sign_directory, verify_directory  # noqa: E402
+from vectors.key_file import open_export, seal_key_file, use_label, wrap_data_key  # noqa: E402
 from vectors.reference import OPERATIONS, Expected, Given, Refused, card_mac, encode_card, public_key  # noqa: E402
 from vectors.sealed_file import offsets, read_header, sealed_file, share, signing_key  # noqa: E402
 from vectors.startpoint import admit, decode_startpoint, link, startpoint  # noqa: E402
@@ -37,11 +38,13 @@ FILE_OPERATIONS = {
     "read header": read_header,
 }
 DIRECTORY_OPERATIONS = {"sign directory": sign_directory, "verify directory": verify_directory}
+KEY_FILE_OPERATIONS = {"open export": open_export, "use label": use_label}
 
 
 def answer(operation: str, given: Given) -> Expected:
     try:
-        return (OPERATIONS | STARTPOINT_OPERATIONS | DIRECTORY_OPERATIONS | FILE_OPERATIONS)[operation](given)
+        sites = DIRECTORY_OPERATIONS | FILE_OPERATIONS | KEY_FILE_OPERATIONS
+        return (OPERATIONS | STARTPOINT_OPERATIONS | sites)[operation](given)
     except Refused as refused:
         return {"refused": str(refused)}
 
@@ -583,7 +586,72 @@ def headers(given: Given) -> Iterator[Case]:
     yield case("refused-state", "A byte less.", altered(-163 + 24, b"\xbb"), [pin(CLINICAL), pin(RESEARCH)])
 
 
-CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories(), *files()]
+WRITER = {
+    "number": 1,
+    "created": ISSUED,
+    "changed": ISSUED,
+    "expires": None,
+    "wrapping_key": run(0x20, 32),
+    "seed": run(0x40, 32),
+}
+READER = WRITER | {"number": 2, "changed": ISSUED + 1, "expires": 4_102_444_800, "seed": None}
+READER |= {"wrapping_key": run(0x21, 32), "verifying_key": run(0x50, 32)}
+EXPORT: Given = {
+    "kind": 2,
+    "id": run(0x10, 16),
+    "serial": 1,
+    "cost": [64, 2, 1],
+    "salt": run(0x30, 16),
+    "passphrase": "correct horse",
+    "master": run(0x60, 32),
+    "master_nonce": run(0x70, 12),
+    "nonce": run(0x80, 12),
+    "anchor_key": "00" * 32,
+    "labels": [{"name": "clinical", "versions": [WRITER, READER]}, {"name": "open.data", "versions": [READER]}],
+}
+
+
+def key_files() -> Iterator[Case]:
+    def seal(**changes: Any) -> str:
+        file: str = seal_key_file(EXPORT | changes)["file"]
+        return file
+
+    def opened(name: str, shows: str, file: str, passphrase: str = "correct horse") -> Case:
+        return Case(f"key_file/{name}.json", shows, "open export", {"file": file, "passphrase": passphrase})
+
+    def used(name: str, shows: str, label: str, version: int, wraps: int = 1, **changes: Any) -> Case:
+        keys = {1: WRITER, 2: READER}[wraps]
+        context = b"gambeson file wrap v1".hex() + run(0x90, 16)
+        given = {"wrapping_key": keys["wrapping_key"], "nonce": run(0xA0, 12), "context": context}
+        wrapped = wrap_data_key(given | {"key": run(0xB0, 32), "seed": WRITER["seed"]})["wrapped"]
+        given = {"file": seal(), "passphrase": "correct horse", "label": label, "version": version}
+        return Case(
+            f"key_file/{name}.json", shows, "use label", given | {"context": context, "wrapped": wrapped} | changes
+        )
+
+    good = seal()
+    yield opened("export", "Two labels, one of them in part for writing.", good)
+    yield opened(
+        "export-empty", "No labels, under a passphrase that is not ASCII.", seal(labels=[], passphrase="Käse"), "Käse"
+    )
+    yield opened("refused-passphrase", "Another passphrase.", good, "correct horsf")
+    yield opened("refused-altered", "The last bit is another.", good[:-1] + f"{int(good[-1], 16) ^ 1:x}")
+    yield opened("refused-cut", "The last byte is gone.", good[:-2])
+    yield opened(
+        "refused-serial", "Bytes in front of what is sealed are another.", good.replace(f"{1:016x}", f"{2:016x}", 1)
+    )
+    yield opened(
+        "refused-cheaper", "It says that its passphrase costs less.", good.replace(f"{64:08x}", f"{32:08x}", 1)
+    )
+    yield opened("refused-store", "A store is no export.", seal(kind=1))
+    yield opened("refused-version", "Another version of the format.", good.replace("4b45590001", "4b45590002", 1))
+    yield used("label", "A data key is unwrapped, and the same bytes signed.", "clinical", 1)
+    yield used("label-for-reading", "A data key is unwrapped by who may only read.", "open.data", 2, 2)
+    yield used("refused-context", "It was wrapped in another context.", "clinical", 1, context=run(0x90, 16))
+    yield used("refused-other-version", "It was wrapped by another version.", "clinical", 2)
+
+
+CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories(), *files(), *key_files()]
 
 
 def main() -> None:

@@ -39,6 +39,8 @@ pub enum KeyError {
     NoExport {
         /// Its name.
         file: String,
+        /// Why not.
+        why: String,
     },
     /// What is to be a label's name is none.
     NoName {
@@ -165,9 +167,9 @@ impl fmt::Display for KeyError {
                 out,
                 "there is a key store {store} already, and it stays as it is; name another place in GAMBESON_KEYS"
             ),
-            Self::NoExport { file } => write!(
+            Self::NoExport { file, why } => write!(
                 out,
-                "{file} is no export of labels, or of another Gambeson; `gambeson key export` makes one where the labels are"
+                "{file} is no export of labels: {why}; `gambeson key export` makes one where the labels are"
             ),
             Self::NoName { label } => write!(
                 out,

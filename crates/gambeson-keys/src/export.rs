@@ -37,15 +37,15 @@ pub fn write_export(path: &Path, labels: &Ring, passphrase: &Passphrase, cost: C
 /// When it cannot be read or is no export, or the passphrase is not given or another.
 pub fn read_export(path: &Path, ask: impl FnOnce() -> Option<Passphrase>) -> Result<Ring, KeyError> {
     let name = path.display().to_string();
-    let system = |error: io::Error| KeyError::system(&name, "reading this export", &error);
-    let file = fs::File::open(path).map_err(system)?;
+    let none = |why: String| KeyError::NoExport { file: name.clone(), why };
+    let cannot = |error: io::Error| none(format!("it cannot be read ({error})"));
+    let file = fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(file, LENGTH_MAX), &mut bytes).map_err(system)?;
-    let none = |_| KeyError::NoExport { file: name.clone() };
-    let (header, length) = Header::decode(&bytes).map_err(none)?;
-    if header.kind != Kind::Export {
-        return Err(none(format::Malformed));
-    }
+    io::Read::read_to_end(&mut io::Read::take(file, LENGTH_MAX), &mut bytes).map_err(cannot)?;
+    let (header, length) = Header::decode(&bytes)
+        .ok()
+        .filter(|(header, _)| header.kind == Kind::Export)
+        .ok_or_else(|| none("it does not begin as this Gambeson's exports do".to_owned()))?;
     let passphrase = ask().ok_or_else(|| KeyError::Locked { store: name.clone() })?;
     let wrong = || KeyError::WrongPassphrase { store: format!("the export {name}") };
     let master = unwrap_master(&header, &passphrase).ok_or_else(wrong)?;

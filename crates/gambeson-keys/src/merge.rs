@@ -27,17 +27,21 @@ impl Ring {
         other.labels.iter().map(|entry| (entry.name.clone(), self.effect(entry))).collect()
     }
 
-    /// Takes labels of another ring in.
+    /// Takes labels of another ring in, each with the effect that was found for it.
     ///
     /// # Errors
-    /// When one is here with other keys that are newer; then nothing is taken in.
-    pub fn adopt(&mut self, other: &Ring, labels: &[String]) -> Result<(), KeyError> {
-        let wanted = || other.labels.iter().filter(|entry| labels.contains(&entry.name));
-        if let Some(entry) = wanted().find(|entry| self.effect(entry) == Effect::Refuses) {
-            return Err(KeyError::Newer { store: self.store.clone(), label: entry.name.clone() });
-        }
-        for entry in wanted() {
-            match (self.effect(entry), self.position(&entry.name)) {
+    /// When one is here with other keys that are newer, or the effect has become another; then nothing is taken in.
+    pub fn adopt(&mut self, other: &Ring, agreed: &[(String, Effect)]) -> Result<(), KeyError> {
+        for (label, effect) in agreed {
+            let entry = other.entry(label)?;
+            if self.effect(entry) != *effect {
+                let why = "the store was changed meanwhile; try again";
+                return Err(KeyError::system(&self.store, format!("taking in label \"{label}\""), &why));
+            }
+            match (effect, self.position(label)) {
+                (Effect::Refuses, _) => {
+                    return Err(KeyError::Newer { store: self.store.clone(), label: label.clone() });
+                }
                 (_, Err(at)) => self.labels.insert(at, entry.clone()),
                 (Effect::Replaces, Ok(at)) => self.labels[at] = entry.clone(),
                 (_, Ok(at)) => self.labels[at] = united(&self.labels[at], entry),

@@ -256,7 +256,7 @@ fn a_collaborator_reads_and_does_not_write() {
     let chosen = made.ring().extract(&["clinical".to_owned()], Rights::Read, Some(now() + 60)).unwrap();
     let export = hand_over(&place, &chosen);
     assert_eq!(theirs.ring().compare(&export), [("clinical".to_owned(), Effect::Adds)]);
-    theirs.change(|ring| ring.adopt(&export, &["clinical".to_owned()])).unwrap();
+    theirs.change(|ring| ring.adopt(&export, &[("clinical".to_owned(), Effect::Adds)])).unwrap();
 
     let (owner, mine) = (keys(&owner), keys(&reader));
     let key = Secret32::from_bytes(KEY);
@@ -288,7 +288,7 @@ fn an_import_adds_and_never_takes_what_is_newer() {
     let mut reader = store(&place.path("reader"), &[]);
     let export = |owner: &Store, rights| owner.ring().extract(&clinical, rights, None).unwrap();
     let first = export(&owner, Rights::Read);
-    reader.change(|ring| ring.adopt(&first, &clinical)).unwrap();
+    reader.change(|ring| ring.adopt(&first, &ring.compare(&first))).unwrap();
     assert_eq!(reader.ring().compare(&first)[0].1, Effect::Keeps);
 
     // Another version, then the right to write; an older export takes neither away.
@@ -296,9 +296,9 @@ fn an_import_adds_and_never_takes_what_is_newer() {
     for (rights, may_write) in [(Rights::Read, false), (Rights::ReadAndWrite, true)] {
         let next = export(&owner, rights);
         assert_eq!(reader.ring().compare(&next)[0].1, Effect::Extends);
-        reader.change(|ring| ring.adopt(&next, &clinical)).unwrap();
+        reader.change(|ring| ring.adopt(&next, &ring.compare(&next))).unwrap();
         assert_eq!(reader.ring().compare(&first)[0].1, Effect::Keeps);
-        reader.change(|ring| ring.adopt(&first, &clinical)).unwrap();
+        reader.change(|ring| ring.adopt(&first, &ring.compare(&first))).unwrap();
         let label = keys(&place.path("reader")).label("clinical").unwrap();
         assert_eq!((label.version, label.may_write), (2, may_write));
     }
@@ -314,11 +314,11 @@ fn an_import_adds_and_never_takes_what_is_newer() {
     std::thread::sleep(std::time::Duration::from_millis(1100));
     owner.change(|ring| ring.rotate("clinical", None)).unwrap();
     assert_eq!(owner.ring().compare(&newer)[0].1, Effect::Refuses);
-    let refused = owner.change(|ring| ring.adopt(&newer, &clinical)).unwrap_err();
+    let refused = owner.change(|ring| ring.adopt(&newer, &ring.compare(&newer))).unwrap_err();
     assert!(matches!(refused, KeyError::Newer { .. }));
     newer.rotate("clinical", None).unwrap();
     assert_eq!(owner.ring().compare(&newer)[0].1, Effect::Replaces);
-    owner.change(|ring| ring.adopt(&newer, &clinical)).unwrap();
+    owner.change(|ring| ring.adopt(&newer, &ring.compare(&newer))).unwrap();
     let theirs = newer.labels()[0].newest().verifying_key;
     assert_eq!(keys(&place.path("owner")).label("clinical").unwrap().verifying_key, theirs);
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::bench::part;
-use crate::commands::{audit, bench, completion, directory, doctor, enter, keep, manual, policy, run, sim, start};
+use crate::commands::{audit, bench, completion, directory, doctor, enter, keep, key, manual, policy, run, sim, start};
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
 
@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Doctor(doctor::Arguments),
     Policy(policy::Arguments),
     Directory(directory::Arguments),
+    Key(key::Arguments),
     Audit(audit::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -49,6 +50,7 @@ impl Command {
             Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Policy(arguments) => policy::execute(&arguments),
             Self::Directory(arguments) => directory::execute(&arguments),
+            Self::Key(arguments) => key::execute(&arguments),
             Self::Audit(arguments) => audit::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use gambeson_keys::KeyError;
+
 /// The statuses that are Gambeson's own, as sysexits.h numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Status {
     /// The command line is wrong.
     Usage = 64,
-    /// An experiment or a trace makes no sense.
+    /// An experiment, a trace or an export of labels makes no sense.
     Data = 65,
     /// A program or file that is needed is not there.
     Unavailable = 69,
@@ -32,13 +34,15 @@ pub(crate) const STATUSES: &str = "\
 Exit status:
   of the job  as mpiexec gave it, when the job ran
   64          the command line is wrong
-  65          an experiment or a trace makes no sense (sim)
-  69          mpiexec, or a file Gambeson needs, was not found
+  65          an experiment or a trace makes no sense (sim), or a file is no export of labels (key)
+  69          mpiexec, or a file, a key store or a label Gambeson needs, was not found
   70          refused: the messages would not be protected as the policy says (run),
-              or the site directory does not hold (directory)
+              the site directory does not hold (directory), or a key store was open to
+              others or altered (key)
   71          the operating system refused something
   75          not everything could be heard (audit)
-  77          this user may not listen on the network interfaces (audit)
+  77          this user may not listen on the network interfaces (audit), or not use a key:
+              a wrong passphrase, a label for reading alone, one that has expired (key)
   78          the policy or the site directory cannot be understood
   141         who read the output went away";
 
@@ -74,6 +78,24 @@ impl Failure {
 
     pub(crate) fn system(sentence: impl Into<String>) -> Self {
         Self::new(Status::System, sentence)
+    }
+}
+
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        use KeyError::{
+            Expired, LabelExists, Locked, MayNotWrite, NoExport, NoLabel, NoName, NoStore, NoVersion, StoreExists,
+            System, WrongPassphrase,
+        };
+        let status = match &error {
+            NoName { .. } | LabelExists { .. } | StoreExists { .. } => Status::Usage,
+            NoExport { .. } => Status::Data,
+            NoStore { .. } | NoLabel { .. } | NoVersion { .. } => Status::Unavailable,
+            System { .. } => Status::System,
+            Locked { .. } | WrongPassphrase { .. } | MayNotWrite { .. } | Expired { .. } => Status::NotPermitted,
+            _ => Status::Refused,
+        };
+        Self::new(status, error.to_string())
     }
 }
 

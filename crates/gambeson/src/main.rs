@@ -10,6 +10,7 @@ mod fabric_info;
 mod failure;
 mod hosts;
 mod job;
+mod keys;
 mod launcher;
 mod libraries;
 mod machine;

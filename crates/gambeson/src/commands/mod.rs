@@ -8,6 +8,7 @@ pub(crate) mod directory;
 pub(crate) mod doctor;
 pub(crate) mod enter;
 pub(crate) mod keep;
+pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod policy;
 pub(crate) mod run;
