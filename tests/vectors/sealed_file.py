@@ -239,7 +239,7 @@ def write(given: Given, layout: Layout, body: Body, data: Body) -> dict[int, byt
         block, region = one["block"], one["region"]
         start = block * int(layout.block)
         owners = [owner(regions, at) for at in range(start, start + int(layout.block))]
-        area = sum(other < region for other in owners)
+        area = sum((other not in sealed, other) < (region not in sealed, region) for other in owners)
         plain = bytes(content(start + at) for at, other in enumerate(owners) if other == region)[: one["length"]]
         half = one.get("half", 0)
         slot = layout.slot(block, half)

@@ -1,5 +1,6 @@
 //! The map of one block: its shares, and the runs that they consist of.
 
+use super::part::OFFSET_MAX;
 use super::{RegionId, Regions};
 
 /// A run of bytes of a block that belong to one share, as long as can be.
@@ -53,7 +54,7 @@ impl BlockMap {
         BlockMap(Kind::One { share, run: Run { offset: 0, len: block_len, within: 0 } })
     }
 
-    /// The shares, in order of region and of place in the block's data.
+    /// The shares, in the order in which they lie in the block's data.
     pub fn shares(&self) -> &[Share] {
         match &self.0 {
             Kind::One { share, .. } => std::slice::from_ref(share),
@@ -138,7 +139,10 @@ impl Several {
 /// The map of a block of a file with several regions.
 pub(super) fn of(regions: &Regions, block: u64) -> BlockMap {
     let len = regions.block_len;
-    let start = block.checked_mul(len.into()).expect("the block is in the file");
+    let start = block.checked_mul(len.into()).filter(|&start| start <= OFFSET_MAX).expect("the block is in a file");
+    if let Some(region) = of_one(regions, start) {
+        return BlockMap::whole(len, region, regions.is_sealed(region));
+    }
     // Every stretch that a region claims, in order. No two regions claim the same byte.
     let mut claims: Vec<(u32, u32, RegionId)> = Vec::new();
     for (region, layout) in regions.regions.iter().enumerate().skip(1) {
@@ -169,6 +173,22 @@ pub(super) fn of(regions: &Regions, block: u64) -> BlockMap {
     several(regions, &runs)
 }
 
+/// The region that a block is all of, as far as one look at each part tells.
+fn of_one(regions: &Regions, start: u64) -> Option<RegionId> {
+    let len = u64::from(regions.block_len);
+    let mut is_untouched = true;
+    for (region, layout) in (1..).zip(&regions.regions[1..]) {
+        for part in &layout.parts {
+            match part.first_in(start, start + len) {
+                Some(found) if found == (start, len) => return Some(region),
+                Some(_) => is_untouched = false,
+                None => {}
+            }
+        }
+    }
+    is_untouched.then_some(0)
+}
+
 /// Adds a run, or makes the last one longer.
 fn push(runs: &mut Vec<(u32, u32, RegionId)>, (offset, len, region): (u32, u32, RegionId)) {
     match runs.last_mut() {
@@ -179,7 +199,8 @@ fn push(runs: &mut Vec<(u32, u32, RegionId)>, (offset, len, region): (u32, u32, 
 
 fn several(regions: &Regions, all: &[(u32, u32, RegionId)]) -> BlockMap {
     let mut by_region: Vec<usize> = (0..all.len()).collect();
-    by_region.sort_by_key(|&run| all[run].2);
+    // The plain ones at the end: what is there of the last one is seen from a file's length alone.
+    by_region.sort_by_key(|&run| (!regions.is_sealed(all[run].2), all[run].2));
     let mut map = Several { order: vec![(0, 0, 0); all.len()], ..Several::default() };
     let (mut area, mut entry) = (0, 0);
     for runs in by_region.chunk_by(|&a, &b| all[a].2 == all[b].2) {

@@ -5,8 +5,8 @@
 //!  blocks, as they lie   0 0 0 1 1 1 1 2 | 0 0 0 1 1 2 2 2     shares, one after the other
 //! ```
 //! Region 0 is the rest: what no other region claims. A region's bytes in a block, in order, are its *share* of the
-//! block. In the block's data the shares lie one after the other in order of the regions' numbers. How long each is
-//! follows from the regions alone, never from how much of the file has been written.
+//! block. In the block's data the shares lie one after the other, sealed ones first, in order of the regions' numbers.
+//! How long each is follows from the regions alone, never from how much of the file has been written.
 
 mod map;
 mod part;

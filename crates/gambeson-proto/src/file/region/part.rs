@@ -164,7 +164,7 @@ impl Part {
     }
 
     /// The first of its bytes from `from` to before `to`, and how many follow each other there.
-    fn first_in(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+    pub(super) fn first_in(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let from = from.max(self.displacement);
         if from >= to {
             return None;
@@ -294,7 +294,7 @@ fn inverse(number: i128, modulus: i128) -> i128 {
 }
 
 /// Offsets in files are signed (MPI_Offset), and so is their size: no file has a byte here.
-const OFFSET_MAX: u64 = i64::MAX as u64;
+pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl fmt::Display for PartError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,5 @@
-//! Parts, overlaps and block maps against a model that looks at every byte; a failure says its seed.
+//! Parts, overlaps and block maps against a model that looks at every byte; a failure says its seed, and
+//! `GAMBESON_SEED=n cargo test -p gambeson-proto --lib file::region` looks at that one alone.
 
 use super::*;
 
@@ -37,8 +38,10 @@ fn has(part: &Part, byte: u64) -> bool {
 }
 
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let first = std::env::var("GAMBESON_SEED").map_or(0, |seed| seed.parse().expect("GAMBESON_SEED is a number"));
-    first..first + if cfg!(miri) { 2 } else { count }
+    let named = std::env::var("GAMBESON_SEED").ok();
+    let first = named.as_ref().map_or(0, |seed| seed.parse().expect("GAMBESON_SEED is a number"));
+    let count = if named.is_some() { 1 } else { count };
+    first..first + count
 }
 
 #[test]
@@ -151,14 +154,17 @@ fn block_maps_agree_with_the_model() {
         }
         split(&regions, &mut random, seed);
     }
-    assert!(cfg!(miri) || several > 1000, "regions fit beside each other often enough: {several} times");
+    assert!(
+        several > 1000 || std::env::var("GAMBESON_SEED").is_ok(),
+        "regions fit beside each other often enough: {several} times"
+    );
 }
 
 fn check(map: &BlockMap, regions: &Regions, owners: &[RegionId], seed: u64) {
     let mut area = 0;
     let mut entry = 0;
     let mut sorted = owners.to_vec();
-    sorted.sort_unstable();
+    sorted.sort_unstable_by_key(|&region| (!regions.is_sealed(region), region));
     let there: Vec<RegionId> = sorted.chunk_by(|a, b| a == b).map(|same| same[0]).collect();
     assert_eq!(map.shares().iter().map(|share| share.region).collect::<Vec<_>>(), there, "seed {seed}");
     assert_eq!(map.is_whole(), there.len() == 1);
