@@ -307,11 +307,11 @@ def read_header(given: Given) -> Expected:
     copy = bytes.fromhex(given["copy"])
     if copy[:8] != MAGIC:
         raise Refused("Foreign")
+    if copy[8:10] != b"\0\1":
+        raise Refused("Version")
     end = 18 + int.from_bytes(copy[14:18], "big")
     if sha256(copy[:end]) != copy[end : end + 32]:
         raise Refused("Damaged")
-    if copy[8:10] != b"\0\1":
-        raise Refused("Version")
     length = int.from_bytes(copy[18:22], "big")
     table, rest = copy[22 : 22 + length], copy[22 + length : end]
     labels = labels_of(table)

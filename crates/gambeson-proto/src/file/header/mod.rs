@@ -133,7 +133,8 @@ impl Header {
     /// When the numbers do not fit the table, or the state is not legal.
     pub fn new(table: Table, signatures: Vec<Signature>, state: State, signer: u16, signature: Signature) -> Self {
         assert_eq!(signatures.len(), table.labels().len(), "every label signs the table");
-        assert!(usize::from(signer) < signatures.len() && state.is_legal(), "a label of the table signs a legal state");
+        let is_legal = state.is_legal() && table.geometry().holds(state.size);
+        assert!(usize::from(signer) < signatures.len() && is_legal, "a label of the table signs a legal state");
         Header { table, signed: Signed { signatures, state, signer, signature } }
     }
 
@@ -199,16 +200,17 @@ impl Unverified {
         if magic != Some(*MAGIC) {
             return Err(HeaderError::Foreign);
         }
+        // What follows is another version's business.
         let version = reader.u16().ok_or(HeaderError::Damaged)?;
+        if version != VERSION {
+            return Err(HeaderError::Version(version));
+        }
         let sizes = reader.u32().zip(reader.u32()).filter(|&(header, _)| is_header_len(header));
         let (header_len, body_len) = sizes.ok_or(HeaderError::Damaged)?;
         let end = (body_len as usize).saturating_add(PREFIX_LEN);
         let (copy, digest) = bytes.split_at_checked(end).ok_or(HeaderError::Damaged)?;
         if end + 32 > header_len as usize || digest.first_chunk() != Some(&tree::sha256(copy)) {
             return Err(HeaderError::Damaged);
-        }
-        if version != VERSION {
-            return Err(HeaderError::Version(version));
         }
         let unverified = Self::body(&copy[PREFIX_LEN..])?;
         if unverified.fields.geometry.header_len != header_len {
@@ -260,6 +262,9 @@ impl Unverified {
         }
         let table = Table::new(fields).map_err(Distrust::Senseless)?;
         assert_eq!(*table.digest(), digest, "there is one way to write a table");
+        if !table.geometry().holds(signed.state.size) {
+            return Err(Distrust::Senseless(TableError::Geometry));
+        }
         Ok(Header { table, signed })
     }
 }

@@ -127,6 +127,7 @@ fn a_damaged_copy_is_none() {
         assert!(Unverified::decode(&copy).is_err(), "bit {bit}");
     }
     assert_eq!(Unverified::decode(&altered(|copy| copy[9] = 2)), Err(HeaderError::Version(2)));
+    assert_eq!(Unverified::decode(&[&MAGIC[..], &[0, 2]].concat()), Err(HeaderError::Version(2)));
     // H of 8 KiB, though the table says 4.
     assert_eq!(Unverified::decode(&altered(|copy| copy[12] = 0x20)), Err(HeaderError::Malformed));
 }
@@ -197,6 +198,25 @@ fn tables_that_are_none() {
     assert_eq!(none(&|fields| fields.regions[0].keys[0].wrapped.clear()), TableError::Keys(0));
     let overlap = none(&|fields| fields.regions[2].parts = vec![column(15)]);
     assert_eq!(overlap.to_string(), "of what region 2 claims bytes 120 to 122 belong to region 1 already");
+}
+
+/// Its label signed it all the same.
+#[test]
+fn a_size_that_no_file_has_is_refused() {
+    let good = header(fields(), state(4));
+    let table = good.table();
+    for (size, is_taken) in [(table.geometry().blocks_max() << 16, true), (i64::MAX as u64, false)] {
+        let state = State { size, ..state(4) };
+        let signature = sign(2, &state.message(table.digest()));
+        let mut copy = good.encode().unwrap();
+        let end = copy.len();
+        copy[end - 163..end - 98].copy_from_slice(&state.encode());
+        copy[end - 96..end - 32].copy_from_slice(&signature);
+        let digest = tree::sha256(&copy[..end - 32]);
+        copy[end - 32..].copy_from_slice(&digest);
+        let read = Unverified::decode(&copy).unwrap().verify(knows(&["clinical"]));
+        assert_eq!(read.is_ok(), is_taken, "{size} bytes: {read:?}");
+    }
 }
 
 /// What stands in the bytes, not in the fields.
