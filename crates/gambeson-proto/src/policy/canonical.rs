@@ -5,6 +5,8 @@
 //! hosts u16 x { length u8, name }
 //! partitions u16 x { length u8, name, epoch u32, members u16 x { host u16 } }
 //! layers u8 x { protection u8, rules u16 x { protection u8, class, 2 x selector } }
+//! and, if there are rules about files: for each layer u16 x { pattern, label, suite u8, block u32 }
+//! pattern: length u8, name; label: the same, of length 0 for files in clear
 //! class: length u8, name; of length 0 for a rule that speaks of messages, too
 //! selector: 0 | 1 host u16 | 4 address 4 bytes, prefix u8 | 6 address 16 bytes, prefix u8 | 2 partition u16
 //! ```
@@ -17,7 +19,8 @@ use aws_lc_rs::digest;
 
 use super::decide::Subnet;
 use super::document::{GAP_TIMEOUT_MAX, GAP_TIMEOUT_MIN, is_class};
-use super::{HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, RULES_MAX, Rule, Selector};
+use super::{FileRule, HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, RULES_MAX, Rule, Selector};
+use crate::file::FileSuite;
 use crate::identity::HostIndex;
 use crate::suite::{Protection, Suite};
 
@@ -54,6 +57,15 @@ impl Policy {
                 for side in rule.between {
                     selector(&mut out, side);
                 }
+            }
+        }
+        for layer in &self.files {
+            count(&mut out, layer.len());
+            for rule in layer {
+                name(&mut out, &rule.pattern);
+                name(&mut out, rule.label.as_deref().unwrap_or_default());
+                out.push(rule.suite as u8);
+                out.extend(rule.block_len.to_be_bytes());
             }
         }
         out
@@ -149,7 +161,31 @@ impl Reader<'_> {
         if layers.is_empty() || layers.len() > LAYERS_MAX || rules > RULES_MAX {
             return Err(CanonicalError);
         }
-        Ok(Policy { suite, gap_timeout, intra_host, hosts, partitions, layers, origins: Vec::new() })
+        let files = if self.0.is_empty() { Vec::new() } else { self.files(layers.len())? };
+        Ok(Policy { suite, gap_timeout, intra_host, hosts, partitions, layers, files, origins: Vec::new() })
+    }
+
+    fn files(&mut self, layers: usize) -> Result<Vec<Vec<FileRule>>, CanonicalError> {
+        let files = (0..layers).map(|_| self.list(RULES_MAX, Self::file)).collect::<Result<Vec<_>, _>>()?;
+        let rules = files.iter().map(Vec::len).sum::<usize>();
+        if (1..=RULES_MAX).contains(&rules) { Ok(files) } else { Err(CanonicalError) }
+    }
+
+    fn file(&mut self) -> Result<FileRule, CanonicalError> {
+        let rule = FileRule {
+            pattern: self.text()?,
+            label: Some(self.text()?).filter(|label| !label.is_empty()),
+            suite: FileSuite::from_number(self.byte()?).ok_or(CanonicalError)?,
+            block_len: u32::from_be_bytes(self.array()?),
+        };
+        if rule.is_legal() { Ok(rule) } else { Err(CanonicalError) }
+    }
+
+    fn text(&mut self) -> Result<String, CanonicalError> {
+        let length = usize::from(self.byte()?);
+        let (text, rest) = self.0.split_at_checked(length).ok_or(CanonicalError)?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).map_err(|_| CanonicalError)
     }
 
     fn partition(&mut self, hosts_listed: usize) -> Result<Partition, CanonicalError> {

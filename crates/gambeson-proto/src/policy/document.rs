@@ -7,7 +7,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::decide::Subnet;
+use super::files::{self, FileRule};
 use super::{CONTROL, IntraHost, PolicyError};
+use crate::file::FileSuite;
+use crate::file::geometry::BLOCK_LEN;
 use crate::startpoint::CLASS_MAX;
 use crate::suite::{Protection, Suite};
 
@@ -21,6 +24,7 @@ pub struct Document {
     pub(super) intra_host: Option<At<IntraHost>>,
     pub(super) partitions: Vec<WrittenPartition>,
     pub(super) rules: Vec<WrittenRule>,
+    pub(super) files: Vec<FileRule>,
 }
 
 /// A value and the line it was written on.
@@ -96,6 +100,7 @@ impl Reader<'_> {
                 .map(|partition| self.partition(partition))
                 .collect::<Result<_, _>>()?,
             rules: raw.rule.into_iter().map(|rule| self.rule(rule)).collect::<Result<_, _>>()?,
+            files: raw.file.into_iter().map(|rule| self.file(rule)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -193,6 +198,47 @@ impl Reader<'_> {
         Ok(WrittenRule { between: [self.side(one)?, self.side(other)?], class, protection, line })
     }
 
+    fn file(&self, raw: RawFile) -> Result<FileRule, PolicyError> {
+        let (pattern, label) = (raw.pattern.get_ref(), raw.label.get_ref());
+        if !files::is_pattern(pattern) {
+            let what =
+                format!("pattern \"{pattern}\" is no name of files; write for example \"*.h5\" or \"/data/trial/**\"");
+            return Err(self.wrong(raw.pattern.span(), what));
+        }
+        if label != PLAIN && !is_label(label) {
+            let what = format!(
+                "label \"{label}\" is none; write the name of a key label (`gambeson key list`), or \"{PLAIN}\" for files that are to be in clear"
+            );
+            return Err(self.wrong(raw.label.span(), what));
+        }
+        let known = "\"xaes-256-gcm\" or \"aes-256-gcm-siv\"";
+        let suite = raw.suite.map(|word| {
+            let suite = self.word(&word, "suite", FileSuite::from_name, known)?.value;
+            if suite.has_integrity() {
+                return Ok(suite);
+            }
+            let what = format!(
+                "suite \"{suite}\" is without integrity, which no rule gives to files that do not ask for it; write {known}"
+            );
+            Err(self.wrong(word.span(), what))
+        });
+        let block_len = raw.block.map(|word| {
+            files::block_len(word.get_ref()).ok_or_else(|| {
+                let what = format!(
+                    "block \"{}\" is no power of two from 4 KiB to 1 MiB; write for example \"64 KiB\"",
+                    word.get_ref()
+                );
+                self.wrong(word.span(), what)
+            })
+        });
+        Ok(FileRule {
+            pattern: pattern.clone(),
+            label: (label != PLAIN).then(|| label.clone()),
+            suite: suite.transpose()?.unwrap_or_default(),
+            block_len: block_len.transpose()?.unwrap_or(BLOCK_LEN),
+        })
+    }
+
     fn class(&self, word: &Spanned<String>) -> Result<String, PolicyError> {
         let name = word.get_ref();
         if is_class(name) {
@@ -278,6 +324,8 @@ fn line_of(text: &str, span: &Range<usize>) -> usize {
 pub(super) const NO_LABEL: &str = "none";
 /// Bytes of a label's name.
 const LABEL_MAX: usize = 64;
+/// The word for files that are in clear by decision.
+const PLAIN: &str = "none";
 pub(super) const GAP_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 pub(super) const GAP_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
@@ -292,6 +340,17 @@ struct RawDocument {
     partition: Vec<Spanned<RawPartition>>,
     #[serde(default)]
     rule: Vec<Spanned<RawRule>>,
+    #[serde(default)]
+    file: Vec<RawFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    pattern: Spanned<String>,
+    label: Spanned<String>,
+    suite: Option<Spanned<String>>,
+    block: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]

@@ -14,6 +14,7 @@ mod canonical;
 mod decide;
 mod document;
 mod error;
+mod files;
 mod resolve;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub(crate) use decide::Subnet;
 pub use decide::{Decision, Place};
 pub use document::{Document, is_label};
 pub use error::PolicyError;
+pub use files::FileRule;
 pub use resolve::{Chosen, Resolution, SecretFile, resolve};
 
 /// What carries the messages between two processes of one host.
@@ -65,6 +67,8 @@ pub struct Policy {
     partitions: Vec<Partition>,
     /// The strongest answer of all layers holds.
     layers: Vec<Layer>,
+    /// The rules about files of each layer.
+    files: Vec<Vec<FileRule>>,
     /// Where each rule was written, flat over the layers, for people only: neither
     /// canonical nor hashed, and empty in a policy that came with a credential.
     origins: Vec<String>,
@@ -249,6 +253,7 @@ impl Default for Policy {
             hosts: Vec::new(),
             partitions: Vec::new(),
             layers: vec![Layer { protection: Protection::Privacy, rules: Vec::new() }],
+            files: Vec::new(),
             origins: Vec::new(),
         }
     }

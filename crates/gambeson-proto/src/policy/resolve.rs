@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::document::{At, Document, Side, WrittenPartition, WrittenRule};
 use super::{
-    DEFAULT_GAP_TIMEOUT, HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, PolicyError, RULES_MAX, Rule,
-    Selector, index,
+    DEFAULT_GAP_TIMEOUT, FileRule, HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, PolicyError,
+    RULES_MAX, Rule, Selector, index,
 };
 use crate::suite::{Protection, Suite};
 
@@ -65,6 +65,7 @@ struct Builder {
     hosts: Vec<String>,
     partitions: Vec<(WrittenPartition, String)>,
     layers: Vec<(Protection, Vec<WrittenRule>, String)>,
+    files: Vec<Vec<FileRule>>,
     notes: Vec<String>,
 }
 
@@ -83,6 +84,7 @@ impl Builder {
         if self.layers.is_empty() {
             // The default is the floor of a document that was merely found.
             self.layers.push((Protection::Privacy, Vec::new(), "the default".to_owned()));
+            self.files.push(Vec::new());
         }
         if let Some(suite) = &document.suite {
             let held = self.suite.unwrap_or(Suite::Aes256Gcm);
@@ -144,6 +146,7 @@ impl Builder {
             None => Protection::None,
         };
         self.layers.push((protection, document.rules.clone(), document.origin.clone()));
+        self.files.push(document.files.clone());
         Ok(())
     }
 
@@ -179,6 +182,7 @@ impl Builder {
             (self.hosts.len(), HOSTS_MAX, "hosts"),
             (self.partitions.len(), PARTITIONS_MAX, "partitions"),
             (rules, RULES_MAX, "rules"),
+            (self.files.iter().map(Vec::len).sum(), RULES_MAX, "rules about files"),
         ] {
             if count > most {
                 let origin = self.layers.last().map_or("the policy", |layer| &layer.2);
@@ -193,6 +197,8 @@ impl Builder {
             gap_timeout: self.gap_timeout.unwrap_or(DEFAULT_GAP_TIMEOUT),
             intra_host: self.intra_host.unwrap_or_default(),
             hosts: self.hosts,
+            // Layers without any are as if there were none.
+            files: if self.files.iter().all(Vec::is_empty) { Vec::new() } else { self.files },
             ..Policy::default()
         };
         let mut secret_files = Vec::new();

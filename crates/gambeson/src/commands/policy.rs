@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use gambeson_proto::directory::Directory;
-use gambeson_proto::policy::{Place, Policy};
+use gambeson_proto::policy::{FileRule, Place, Policy};
 use gambeson_site::directory::{self, FOLDER};
 use serde_json::json;
 
@@ -36,10 +36,14 @@ enum Action {
 ///   gap_timeout = "30 s"
 ///   intra_host = "mpi" | "sealed"
 ///   [[partition]]   name, hosts = [...], epoch = 1, secret_file = "..."   32 bytes or 64 hex digits, mode 0600
+///   [[file]]        pattern = "*.h5", label = "clinical" | "none", suite = "xaes-256-gcm" | "aes-256-gcm-siv", block = "64 KiB"
 ///   [[rule]]        between = [SIDE, SIDE], class = "...", protection = "..."   the first that matches holds
 ///
 /// A SIDE is a host, a subnet such as 10.77.0.0/24, "partition:NAME" or "*". A rule with a class speaks of links of that
 /// class alone, one without of messages and of all links. Links of class "control" have integrity at least.
+/// A pattern without a slash is matched against names in any folder, one with a slash against whole paths; `*` and `?` stay
+/// within a name, `**` does not. Files that MPI programs make and that match are sealed under the label; label "none" and
+/// files that no rule matches are in clear.
 /// With --class, the networks of the site directory under /etc/gambeson count as well.
 #[derive(Args)]
 #[command(verbatim_doc_comment, after_long_help = STATUSES)]
@@ -50,11 +54,14 @@ struct Check {
     /// What applies to links of this class, instead of to messages
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
+    /// What applies to a file that an MPI program makes there
+    #[arg(long = "file", value_name = "PATH")]
+    paths: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
     /// A host, and its address if the system cannot look it up
-    #[arg(required = true, value_name = "HOST[=ADDRESS]")]
+    #[arg(required_unless_present = "paths", value_name = "HOST[=ADDRESS]")]
     hosts: Vec<String>,
 }
 
@@ -66,10 +73,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let site = class.map(|_| directory::look(Path::new(FOLDER))).transpose();
     let site = site.map_err(|error| Failure::refused(error.to_string()))?.flatten();
     let pairs = pairs(&loaded.resolution.policy, class, site.as_ref(), &places);
+    let files = files(&loaded.resolution.policy, &check.paths)?;
     if check.json {
-        print_json(&loaded, class, &pairs);
+        print_json(&loaded, class, &pairs, &files);
     } else {
-        print_text(&loaded, class, &pairs);
+        print_text(&loaded, class, &pairs, &files);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -96,6 +104,32 @@ fn look_up(host: &str) -> Result<IpAddr, Failure> {
             "no address of \"{host}\" is known here, so rules about subnets cannot be judged; write {host}=ADDRESS"
         ))
     })
+}
+
+/// What holds for a file.
+struct Filed<'p> {
+    path: PathBuf,
+    rule: Option<&'p FileRule>,
+}
+
+fn files<'p>(policy: &'p Policy, paths: &[PathBuf]) -> Result<Vec<Filed<'p>>, Failure> {
+    let file = |path: &PathBuf| {
+        let path = std::path::absolute(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        let rule = policy.decide_file(&path.to_string_lossy());
+        Ok(Filed { path, rule })
+    };
+    paths.iter().map(file).collect()
+}
+
+/// A rule about files, in words.
+fn sealed(rule: Option<&FileRule>) -> String {
+    match rule {
+        None => "in clear: no rule matches".to_owned(),
+        Some(FileRule { pattern, label: None, .. }) => format!("in clear, by pattern \"{pattern}\""),
+        Some(FileRule { pattern, label: Some(label), suite, block_len }) => {
+            format!("sealed under \"{label}\" by pattern \"{pattern}\": {suite}, blocks of {} KiB", block_len >> 10)
+        }
+    }
 }
 
 /// What holds between two hosts, in words.
@@ -144,7 +178,7 @@ fn pair(
     }
 }
 
-fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair]) {
+fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Filed]) {
     let policy = &loaded.resolution.policy;
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
     println!(
@@ -160,7 +194,12 @@ fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair]) {
     for note in &loaded.resolution.notes {
         println!("note         {note}");
     }
-    println!("for          {}", class.map_or("messages".to_owned(), |class| format!("links of class {class}")));
+    for rule in policy.file_rules() {
+        println!("files        {}", sealed(Some(rule)));
+    }
+    if !pairs.is_empty() {
+        println!("for          {}", class.map_or("messages".to_owned(), |class| format!("links of class {class}")));
+    }
     let width = pairs.iter().flat_map(|pair| &pair.hosts).map(String::len).max().unwrap_or(0);
     println!();
     for Pair { hosts: [one, other], protection, partition, why } in pairs {
@@ -168,14 +207,27 @@ fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair]) {
             partition.as_ref().map_or_else(String::new, |name| format!(", with the key of partition {name}"));
         println!("{one:width$}  {other:width$}  {protection:9}  by {why}{partition}");
     }
+    for Filed { path, rule } in filed {
+        println!("{}  {}", path.display(), sealed(*rule));
+    }
 }
 
-fn print_json(loaded: &Loaded, class: Option<&str>, pairs: &[Pair]) {
+fn print_json(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Filed]) {
     let policy = &loaded.resolution.policy;
     let pairs: Vec<_> = pairs
         .iter()
         .map(|pair| json!({"hosts": pair.hosts, "protection": pair.protection, "partition": pair.partition, "rule": pair.why}))
         .collect();
+    let describe = |rule: &FileRule| {
+        json!({
+            "pattern": rule.pattern,
+            "label": rule.label,
+            "suite": rule.suite.name(),
+            "block_bytes": rule.block_len,
+        })
+    };
+    let file_rules: Vec<_> = policy.file_rules().map(describe).collect();
+    let sealed: Vec<_> = filed.iter().map(|file| json!({"path": file.path, "rule": file.rule.map(describe)})).collect();
     let hash: String = policy.hash().iter().map(|byte| format!("{byte:02x}")).collect();
     let report = json!({
         "files": loaded.files,
@@ -187,6 +239,8 @@ fn print_json(loaded: &Loaded, class: Option<&str>, pairs: &[Pair]) {
         "notes": loaded.resolution.notes,
         "class": class,
         "pairs": pairs,
+        "file_rules": file_rules,
+        "sealed_files": sealed,
     });
     println!("{report:#}");
 }

@@ -227,6 +227,11 @@ impl Unverified {
         Ok(Unverified { fields, digest: tree::sha256(table), signed })
     }
 
+    /// The SHA-256 of the table's bytes, by which somebody who verified it may vouch for it.
+    pub fn table_digest(&self) -> &Digest {
+        &self.digest
+    }
+
     /// What should be a table, which somebody may have made up.
     pub fn fields(&self) -> &Fields {
         &self.fields

@@ -1,0 +1,40 @@
+//! Sealed files (docs/files.md, docs/file-format.md): blocks are sealed on their way to a *body* of bytes that nobody
+//! trusts, and anchored when the file is closed.
+//!
+//! ```text
+//!  request: extents, buffer ── plan: what of which share ──┬─ read: fetch, judge by the tree, open
+//!                                                          └─ write: lock, read what is there, seal
+//!  head ── sealed file ── session: open for writing ── journal ── anchor: entry tables, digests, header, key store
+//!  create: offers of keys by label, the table, its signatures
+//! ```
+//! Everything that ranks of a job share out among themselves is in halves: one makes a value, another takes it.
+
+mod access;
+mod body;
+mod create;
+mod error;
+mod head;
+mod lock;
+mod plan;
+mod read;
+mod sealed;
+mod session;
+mod size;
+mod tree;
+mod write;
+mod written;
+
+pub use body::{Body, LocalBody, Piece};
+pub use create::{
+    Map, Offer, Shape, add, compose, create, draw_file_id, empty_state, make_room, offer, rewrap, sign, table,
+    write_first,
+};
+pub use error::{Cause, Error};
+pub use head::{Head, is_sealed};
+pub use lock::{Held, Locks, Mode};
+pub use plan::{Access, Extent, Plan, Run};
+pub use read::Fetch;
+pub use sealed::{Anchoring, SealedFile};
+pub use session::Then;
+pub use write::Staged;
+pub use written::{Dirty, RawEntry, Written};

@@ -1,0 +1,125 @@
+//! Locks on ranges of a file's bytes that hold between processes and, where the file system has them, between hosts.
+//!
+//! Open-file-description locks: they belong to the descriptor, so that a library's locks neither collide with those that
+//! the MPI library takes in the same process, nor vanish when it closes its own descriptor.
+
+//!
+//! Ranges are of numbers that no byte of a file has: a library may lock the bytes that it is told to write while the
+//! block that they are of is locked here.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// How a range is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// With others who read.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// A descriptor that ranges are locked on.
+#[derive(Clone, Debug)]
+pub struct Locks(Arc<File>);
+
+/// A locked range; dropping it unlocks.
+#[derive(Debug)]
+#[must_use]
+pub struct Held {
+    locks: Locks,
+    range: Range<u64>,
+}
+
+impl Locks {
+    /// Locks on this file. An exclusive lock wants it open for writing.
+    pub fn new(file: Arc<File>) -> Self {
+        Locks(file)
+    }
+
+    /// Waits for the range.
+    ///
+    /// # Errors
+    /// What the file system says that has no such locks.
+    pub fn lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Held> {
+        self.set(&range, kind(mode), libc::F_OFD_SETLKW)?;
+        Ok(Held { locks: self.clone(), range })
+    }
+
+    /// Takes the range if nobody has it.
+    ///
+    /// # Errors
+    /// What the file system says that has no such locks.
+    pub fn try_lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Option<Held>> {
+        match self.set(&range, kind(mode), libc::F_OFD_SETLK) {
+            Ok(()) => Ok(Some(Held { locks: self.clone(), range })),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Cuts or extends the file.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn set_length(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
+    }
+
+    /// Makes what was written last.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+
+    fn set(&self, range: &Range<u64>, kind: libc::c_int, command: libc::c_int) -> io::Result<()> {
+        // SAFETY: a flock is plain integers, for which zero is a value.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = kind as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        let offset = |at: u64| libc::off_t::try_from(at).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        lock.l_start = offset(range.start)?;
+        lock.l_len = offset(range.end - range.start)?;
+        loop {
+            // SAFETY: the descriptor is open as long as the file is borrowed, and `lock` outlives the call.
+            if unsafe { libc::fcntl(self.0.as_raw_fd(), command, &raw const lock) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Unlocking fails only where locking has failed.
+        let _ = self.locks.set(&self.range, libc::F_UNLCK, libc::F_OFD_SETLK);
+    }
+}
+
+/// What blocks are locked by.
+pub(crate) fn blocks(blocks: Range<u64>) -> Range<u64> {
+    BLOCKS + blocks.start..BLOCKS + blocks.end
+}
+
+/// Locked by who writes the header.
+pub(crate) const HEADER: Range<u64> = BLOCKS - 2..BLOCKS - 1;
+/// Locked, shared, by who has a session.
+pub(crate) const SESSION: Range<u64> = BLOCKS - 1..BLOCKS;
+/// No file has a byte of this number.
+const BLOCKS: u64 = 1 << 62;
+
+fn kind(mode: Mode) -> libc::c_int {
+    match mode {
+        Mode::Shared => libc::F_RDLCK,
+        Mode::Exclusive => libc::F_WRLCK,
+    }
+}

@@ -1,0 +1,328 @@
+//! Reading: shares are fetched with their entries, believed or refused one by one, and opened.
+
+use gambeson_proto::file::entry::{Decoded, ENTRY_LEN, Entry, HOLE};
+use gambeson_proto::file::geometry::Half;
+
+use crate::body::{Body, Piece};
+use crate::error::{Cause, Error};
+use crate::lock::{self, Mode};
+use crate::plan::{Access, Extent, Plan};
+use crate::sealed::SealedFile;
+use crate::tree::Anchored;
+use crate::written::RawEntry;
+
+/// What a request has to fetch: a caller reads `pieces` in any way it likes and hands their bytes to
+/// [`SealedFile::deliver`].
+#[derive(Debug, Default)]
+pub struct Fetch {
+    /// Where, sorted.
+    pub pieces: Vec<Piece>,
+    /// Bytes of all of them.
+    pub length: usize,
+}
+
+impl Fetch {
+    /// Begins anew.
+    pub(crate) fn clear(&mut self) {
+        self.pieces.clear();
+        self.length = 0;
+    }
+
+    /// Adds bytes of the file below.
+    pub(crate) fn push(&mut self, offset: u64, length: usize) {
+        match self.pieces.last_mut() {
+            Some(last) if last.offset + last.length as u64 == offset => last.length += length,
+            _ => self.pieces.push(Piece { offset, length }),
+        }
+        self.length += length;
+    }
+}
+
+impl<B: Body> SealedFile<B> {
+    /// Reads extents into a packed buffer. What this identity may not read, and what was altered, is zeros in it; the rest
+    /// is read all the same, and then the first of the failures returned.
+    ///
+    /// Bytes that were read: the buffer's length but for what lies behind the file's end.
+    ///
+    /// # Errors
+    /// Each names region and block.
+    pub fn read(&mut self, extents: &[Extent], into: &mut [u8]) -> Result<usize, Error> {
+        let (limit, count) = self.clip(extents)?;
+        let mut plan = std::mem::take(&mut self.plan);
+        plan.fill(self.header.table().layout(), extents, limit);
+        let result = self.read_plan(&plan, into);
+        self.plan = plan;
+        result.map(|()| count)
+    }
+
+    /// Where a read has to end, and how many bytes it will give.
+    ///
+    /// # Errors
+    /// As the body has them.
+    pub fn clip(&mut self, extents: &[Extent]) -> Result<(u64, usize), Error> {
+        let wanted = extents.iter().map(|extent| extent.offset + extent.length).max().unwrap_or(0);
+        let known = self.known_size();
+        let limit = if wanted <= known { known } else { self.size()? };
+        let within = |extent: &Extent| extent.length.min(limit.saturating_sub(extent.offset));
+        let count = extents.iter().map(within).sum::<u64>();
+        Ok((limit, usize::try_from(count).expect("a buffer fits memory")))
+    }
+
+    /// Reads what a plan says, as [`SealedFile::read`].
+    ///
+    /// # Errors
+    /// As [`SealedFile::read`].
+    pub fn read_plan(&mut self, plan: &Plan, into: &mut [u8]) -> Result<(), Error> {
+        let mut staging = std::mem::take(&mut self.staging);
+        let mut fetch = Fetch::default();
+        let mut failed = None;
+        let mut rest = plan.accesses();
+        while !rest.is_empty() {
+            fetch.clear();
+            let mut count = 0;
+            for block in rest.chunk_by(same_block) {
+                self.fetch(plan, block, &mut fetch);
+                count += block.len();
+                if fetch.length >= STAGING {
+                    break;
+                }
+            }
+            let (batch, later) = rest.split_at(count);
+            rest = later;
+            // Room that was there keeps its bytes; all of it is read over.
+            if staging.len() < fetch.length {
+                staging.resize(fetch.length, 0);
+            }
+            let read = self.body.read(&fetch.pieces, &mut staging[..fetch.length]);
+            read.map_err(|error| Error::below(&self.name, "reading it failed", error))?;
+            if let Err(error) = self.deliver(plan, batch, &mut staging[..fetch.length], into) {
+                failed.get_or_insert(error);
+            }
+        }
+        self.staging = staging;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Adds what has to be read for the shares of one block: their entries, then their bytes.
+    pub fn fetch(&self, plan: &Plan, block: &[Access], fetch: &mut Fetch) {
+        for access in block {
+            if let Some(index) = access.share.entry {
+                fetch.push(self.geometry.entry(access.block, index, Half::First), ENTRY_LEN);
+            }
+        }
+        for access in block {
+            let data = self.geometry.data(access.block, Half::First) + u64::from(access.share.area);
+            let (from, to) = fetched(plan, access);
+            fetch.push(data + u64::from(from), (to - from) as usize);
+        }
+    }
+
+    /// Opens what was fetched for these shares, all that were fetched of each block, into the request's buffer.
+    ///
+    /// # Errors
+    /// The first share's that can't be had; the others are there.
+    pub fn deliver(&mut self, plan: &Plan, batch: &[Access], fetched: &mut [u8], into: &mut [u8]) -> Result<(), Error> {
+        let mut failed = None;
+        let mut rest = fetched;
+        for block in batch.chunk_by(same_block) {
+            let sealed = block.iter().filter(|access| access.share.entry.is_some()).count();
+            let (mut entries, datas) = std::mem::take(&mut rest).split_at_mut(sealed * ENTRY_LEN);
+            rest = datas;
+            for access in block {
+                let (from, to) = self::fetched(plan, access);
+                let (data, later) = std::mem::take(&mut rest).split_at_mut((to - from) as usize);
+                rest = later;
+                let delivered = if let Some(index) = access.share.entry {
+                    let (entry, later) = std::mem::take(&mut entries).split_at_mut(ENTRY_LEN);
+                    entries = later;
+                    let entry: &RawEntry = (&*entry).try_into().expect("an entry has this length");
+                    self.deliver_sealed(plan, access, index, entry, data, into)
+                } else {
+                    deliver_plain(plan, access, data, into);
+                    Ok(())
+                };
+                if let Err(error) = delivered {
+                    for run in plan.runs(access) {
+                        into[run.buffer..run.buffer + run.length as usize].fill(0);
+                    }
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn deliver_sealed(
+        &mut self,
+        plan: &Plan,
+        access: &Access,
+        index: u8,
+        entry: &RawEntry,
+        data: &mut [u8],
+        into: &mut [u8],
+    ) -> Result<(), Error> {
+        let runs = plan.runs(access);
+        if let [run] = runs
+            && run.length == access.share.len
+        {
+            // All of it is wanted in one place: open it there.
+            let out = &mut into[run.buffer..][..run.length as usize];
+            let length = self.open_share(access, index, entry, data, Some(out))?;
+            out[length..].fill(0);
+            return Ok(());
+        }
+        let length = self.open_share(access, index, entry, data, None)?;
+        for run in runs {
+            let out = &mut into[run.buffer..][..run.length as usize];
+            let there = length.saturating_sub(run.at as usize).min(out.len());
+            out[..there].copy_from_slice(&data[run.at as usize..][..there]);
+            out[there..].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Opens a share that was fetched, into `out` or where it stands; how many bytes of it there are.
+    pub(crate) fn open_share(
+        &mut self,
+        access: &Access,
+        index: u8,
+        entry: &RawEntry,
+        data: &mut [u8],
+        mut out: Option<&mut [u8]>,
+    ) -> Result<usize, Error> {
+        let first =
+            self.judge(access, index, entry).and_then(|()| self.unseal(access, entry, data, out.as_deref_mut()));
+        let Err(error) = first else { return first };
+        if error.cause == Cause::Key {
+            return Err(error);
+        }
+        // Somebody may have been rewriting the block meanwhile, or have closed the file: look again, with the block locked.
+        let range = lock::blocks(access.block..access.block + 1);
+        let held = (!self.is_locked).then(|| self.body.lock(range, Mode::Shared));
+        let mut again: RawEntry = [0; ENTRY_LEN];
+        let mut fetch = Fetch::default();
+        fetch.push(self.geometry.entry(access.block, index, Half::First), ENTRY_LEN);
+        fetch.push(
+            self.geometry.data(access.block, Half::First) + u64::from(access.share.area),
+            access.share.len as usize,
+        );
+        let mut raw = vec![0; fetch.length];
+        let read = self.body.read(&fetch.pieces, &mut raw);
+        drop(held);
+        read.map_err(|error| Error::below(&self.name, "reading it failed", error))?;
+        again.copy_from_slice(&raw[..ENTRY_LEN]);
+        data.copy_from_slice(&raw[ENTRY_LEN..]);
+        let second = self.judge(access, index, &again).and_then(|()| self.unseal(access, &again, data, out));
+        second.map_err(|_| error)
+    }
+
+    /// Whether an entry may be what it is.
+    pub(crate) fn judge(&mut self, access: &Access, index: u8, entry: &RawEntry) -> Result<(), Error> {
+        let group = self.geometry.group(access.block);
+        let at = self.geometry.entry_in_table(access.block, index);
+        let journal = self.session.as_ref().map(|session| &session.journal);
+        let is_cut = journal.is_some_and(|journal| journal.is_cut(access.block));
+        if *entry == HOLE && journal.is_some_and(|journal| journal.is_shortened(access.block)) {
+            return Ok(());
+        }
+        let anchored = if is_cut {
+            Anchored::Entry([0; ENTRY_LEN])
+        } else {
+            let found = self.tree.entry(&self.body, &self.geometry, group, at);
+            found.map_err(|error| Error::below(&self.name, "reading its tree failed", error))?
+        };
+        if anchored == Anchored::Entry(*entry) {
+            return Ok(());
+        }
+        let refuse = |why: &str| Err(self.altered(access.share.region, access.block, why));
+        let found = match Entry::decode(entry) {
+            Decoded::Entry(found) => found,
+            Decoded::Hole => return refuse("its entry was removed: there was something here when the file was closed"),
+            Decoded::Malformed => return refuse("its entry was altered"),
+        };
+        if self.is_in_session(found.generation) {
+            return Ok(());
+        }
+        if found.generation > self.state.closed {
+            let region = &self.access[usize::from(access.share.region)].name;
+            let what = format!(
+                "{region}, block {}: it was written in a session (generation {}) that was never closed, so nobody vouches that it is the newest; look at it with `gambeson file verify`, and take it for what it is with `gambeson file accept`",
+                access.block, found.generation
+            );
+            return Err(Error::new(Cause::Unanchored, &self.name, what));
+        }
+        match anchored {
+            Anchored::Altered => {
+                refuse("the tree over the entries was altered here, so nobody can say what belongs here")
+            }
+            Anchored::Entry(anchored)
+                if Entry::decode(&anchored).entry().is_some_and(|known| known.generation > found.generation) =>
+            {
+                refuse(&format!("an old version of it (generation {}) was put back", found.generation))
+            }
+            Anchored::Entry(_) => refuse("its entry was altered, or comes from elsewhere"),
+        }
+    }
+
+    /// Whether entries of a generation are written just now, by processes that this handle belongs to or that hold the
+    /// file open.
+    fn is_in_session(&self, generation: u64) -> bool {
+        self.session.as_ref().is_some_and(|session| generation > session.base)
+    }
+
+    /// Opens what an entry stands for.
+    fn unseal(
+        &self,
+        access: &Access,
+        entry: &RawEntry,
+        data: &mut [u8],
+        out: Option<&mut [u8]>,
+    ) -> Result<usize, Error> {
+        let (region, block) = (access.share.region, access.block);
+        let entry = match Entry::decode(entry) {
+            Decoded::Entry(entry) => entry,
+            Decoded::Hole => return Ok(0),
+            Decoded::Malformed => return Err(self.altered(region, block, "its entry was altered")),
+        };
+        let region_access = &self.access[usize::from(region)];
+        let key = match region_access.key(entry.epoch) {
+            Some(Ok(key)) => key,
+            Some(Err(error)) => return Err(Error::key(&self.name, &region_access.name, error)),
+            None => return Err(self.altered(region, block, "its entry names a key that the region does not have")),
+        };
+        let length = entry.length as usize;
+        if length > data.len() {
+            return Err(self.altered(region, block, "its entry says that it is longer than it can be"));
+        }
+        let opened = match out {
+            Some(out) => key.open(&entry, block, &data[..length], &mut out[..length]),
+            None => key.open_in_place(&entry, block, &mut data[..length]),
+        };
+        opened.map_err(|_| self.altered(region, block, "it is not what was written, or was written only in part"))?;
+        Ok(length)
+    }
+}
+
+fn deliver_plain(plan: &Plan, access: &Access, data: &[u8], into: &mut [u8]) {
+    let runs = plan.runs(access);
+    let first = runs[0].at;
+    for run in runs {
+        let from = (run.at - first) as usize;
+        into[run.buffer..][..run.length as usize].copy_from_slice(&data[from..from + run.length as usize]);
+    }
+}
+
+/// Which bytes of a share have to be fetched: of a sealed one all.
+fn fetched(plan: &Plan, access: &Access) -> (u32, u32) {
+    match access.share.entry {
+        Some(_) => (0, access.share.len),
+        None => (plan.runs(access)[0].at, plan.end(access)),
+    }
+}
+
+pub(crate) fn same_block(one: &Access, other: &Access) -> bool {
+    one.block == other.block
+}
+
+/// Bytes that are fetched at once: they stay in the processor's second cache while they are opened.
+pub(crate) const STAGING: usize = 256 << 10;

@@ -1,0 +1,272 @@
+//! Opening for writing, and closing: between them the file says that it is open, and what was written is not anchored yet.
+//!
+//! A session belongs to one process (the leader of a job's ranks). Processes that open the file at the same time without
+//! knowing of each other share it: who comes first begins it, who goes last closes it.
+
+use gambeson_keys::Anchor;
+use gambeson_proto::file::Digest;
+use gambeson_proto::file::entry::ENTRY_LEN;
+use gambeson_proto::file::state::{State, Status};
+
+use crate::body::{Body, Piece};
+use crate::create::sign_state;
+use crate::error::{Cause, Error};
+use crate::head::Head;
+use crate::lock::{HEADER, Held, Mode, SESSION};
+use crate::sealed::{Anchoring, SealedFile, Session};
+use crate::tree;
+use crate::written::{Dirty, Written};
+
+/// What becomes of a session once it is anchored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// The file stays open for writing.
+    GoOn,
+    /// It is closed.
+    Close,
+}
+
+impl<B: Body> SealedFile<B> {
+    /// Begins a session, as the one process that answers for it; the head that others go on with.
+    ///
+    /// # Errors
+    /// None of the file's labels may be written with here; or the header can't be written.
+    pub fn begin(&mut self) -> Result<Head, Error> {
+        let lock = match self.lock_header() {
+            Ok(header) => {
+                // Somebody else's session may have come and gone since the head was read.
+                self.reread()?;
+                let alone = self.body.try_lock(SESSION, Mode::Exclusive).map_err(|error| self.locking(&error))?;
+                let is_alone = alone.is_some();
+                drop(alone);
+                let session = self.body.lock(SESSION, Mode::Shared).map_err(|error| self.locking(&error))?;
+                if is_alone || self.state.status == Status::Closed {
+                    self.raise()?;
+                }
+                drop(header);
+                Some(session)
+            }
+            // Without locks nobody can know of other sessions, and independent writes are refused.
+            Err(_) => {
+                self.raise()?;
+                None
+            }
+        };
+        let State { size, closed, .. } = self.state;
+        self.session = Some(Session { size, base: closed, lock, ..Session::default() });
+        self.head()
+    }
+
+    /// Takes part in a session that another process of the same program began.
+    ///
+    /// # Errors
+    /// As [`SealedFile::open`].
+    pub fn join(&mut self, head: Head) -> Result<(), Error> {
+        self.renew(head)?;
+        let State { size, closed, .. } = self.state;
+        self.session = Some(Session { size, base: closed, ..Session::default() });
+        Ok(())
+    }
+
+    /// A new generation, which the header says is open.
+    fn raise(&mut self) -> Result<(), Error> {
+        let anchored = match self.keys.anchor(self.header.table().file()) {
+            Ok(anchor) => anchor.map_or(0, |anchor| anchor.generation),
+            Err(_) => 0,
+        };
+        self.state.generation = self.state.generation.max(anchored) + 1;
+        self.state.status = Status::Open;
+        self.write_header()
+    }
+
+    /// What this process wrote since the file was last anchored; it is anchored by whoever gets it.
+    pub fn take_written(&mut self) -> Dirty {
+        self.session.as_mut().map(|session| session.journal.take()).unwrap_or_default()
+    }
+
+    /// Takes what was written in one group, by all processes of the program, into the group's entry table; its digest.
+    /// Of several entries for one share the one counts that is in the file. `cut`: of what they wrote, together.
+    ///
+    /// # Errors
+    /// As the body has them.
+    pub fn anchor_group(&mut self, group: u64, written: &[Written], cut: Option<u64>) -> Result<Digest, Error> {
+        let failed = |name: &str, error: std::io::Error| Error::below(name, "writing its tree failed", error);
+        let mut table =
+            self.tree.table(&self.body, &self.geometry, group).map_err(|error| failed(&self.name, error))?;
+        let first = group * u64::from(self.geometry.group_blocks);
+        if let Some(cut) = cut
+            && cut < first + u64::from(self.geometry.group_blocks)
+        {
+            table[self.geometry.entry_in_table(cut.max(first), 0)..].fill(0);
+        }
+        let mut inline: Option<Vec<u8>> = None;
+        for (number, Written { at, entry }) in written.iter().enumerate() {
+            let place = *at as usize;
+            let same = |other: &Written| other.at == *at;
+            let disputed = written[..number].iter().any(same) || written[number + 1..].iter().any(same);
+            if disputed {
+                if inline.is_none() {
+                    let entries = tree::inline_entries(&self.body, &self.geometry, group);
+                    inline = Some(entries.map_err(|error| failed(&self.name, error))?);
+                }
+                let there = &inline.as_ref().expect("it was just read")[place..place + ENTRY_LEN];
+                if there != entry {
+                    continue;
+                }
+            }
+            table[place..place + ENTRY_LEN].copy_from_slice(entry);
+        }
+        let piece = Piece { offset: self.geometry.entry_table(group), length: table.len() };
+        self.body.write(&[piece], &table).map_err(|error| failed(&self.name, error))?;
+        Ok(tree::digest(&table))
+    }
+
+    /// Anchors what was written, as the process that began the session: digests of the groups that changed, by whoever
+    /// anchored them, and the file's size. The head that others go on with.
+    ///
+    /// # Errors
+    /// As the body and the key store have them. A file that could not be anchored with the key store is closed all the
+    /// same: [`SealedFile::anchoring`] says so.
+    pub fn finish(
+        &mut self,
+        digests: &[(u64, Digest)],
+        cut: Option<u64>,
+        size: u64,
+        then: Then,
+    ) -> Result<Head, Error> {
+        let header = self.lock_header().ok();
+        if header.is_some() && !self.is_alone() {
+            self.reread()?;
+        }
+        let size = if cut.is_some() { size } else { size.max(self.state.size) };
+        if let Some(cut) = cut {
+            self.tree.cut(self.geometry.group(cut));
+        }
+        self.write_digests(digests, size)?;
+        if then == Then::Close
+            && let Some(session) = &mut self.session
+        {
+            session.lock = None;
+        }
+        let is_last = then == Then::Close && self.is_alone();
+        let State { generation, .. } = self.state;
+        self.state.size = size;
+        self.state.root = self.tree.root(&self.geometry);
+        self.state.closed = generation;
+        (self.state.status, self.state.generation) =
+            if is_last { (Status::Closed, generation) } else { (Status::Open, generation + 1) };
+        self.write_header()?;
+        drop(header);
+        self.set_anchor();
+        let head = self.head()?;
+        match then {
+            Then::Close => self.session = None,
+            Then::GoOn => self.go_on(),
+        }
+        Ok(head)
+    }
+
+    /// Goes on with a session that was anchored.
+    fn go_on(&mut self) {
+        let State { size, closed, .. } = self.state;
+        let session = self.session.as_mut().expect("who anchors has a session");
+        (session.size, session.base) = (size, closed);
+    }
+
+    /// Goes on with a session that another process of the program has anchored.
+    ///
+    /// # Errors
+    /// As [`SealedFile::open`].
+    pub fn resume(&mut self, head: Head) -> Result<(), Error> {
+        self.renew(head)?;
+        self.go_on();
+        Ok(())
+    }
+
+    /// Anchors what this process alone has written, and closes the session or goes on with it.
+    ///
+    /// # Errors
+    /// As [`SealedFile::finish`].
+    pub fn anchor(&mut self, then: Then) -> Result<(), Error> {
+        let size = self.size()?;
+        let mut dirty = self.take_written();
+        dirty.with_cut_group(&self.geometry);
+        let mut digests = Vec::new();
+        for (group, written) in &dirty.groups {
+            digests.push((*group, self.anchor_group(*group, written, dirty.cut)?));
+        }
+        self.finish(&digests, dirty.cut, size, then).map(|_| ())
+    }
+
+    fn set_anchor(&mut self) {
+        let anchor = Anchor { generation: self.state.closed, root: self.state.root };
+        self.anchoring = match self.keys.set_anchor(self.header.table().file(), &anchor) {
+            Ok(()) => Anchoring::Covered,
+            Err(error) => Anchoring::NotCovered(error.to_string()),
+        };
+    }
+
+    fn write_digests(&mut self, digests: &[(u64, Digest)], size: u64) -> Result<(), Error> {
+        for (group, digest) in digests {
+            self.tree.set_digest(&self.geometry, *group, *digest);
+        }
+        self.tree.cover(&self.geometry, size);
+        let mut chapters: Vec<u64> = digests.iter().map(|(group, _)| self.geometry.chapter(*group)).collect();
+        chapters.dedup();
+        for chapter in chapters {
+            let table = self.tree.digest_table(&self.geometry, chapter);
+            let piece = Piece { offset: self.geometry.digest_table(chapter), length: table.len() };
+            let written = self.body.write(&[piece], table);
+            written.map_err(|error| Error::below(&self.name, "writing its tree failed", error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the header where the older copy is, signed anew.
+    pub(crate) fn write_header(&mut self) -> Result<(), Error> {
+        self.state.serial += 1;
+        let (signer, signature) = sign_state(&self.name, self.keys.as_ref(), self.header.table(), &self.state)?;
+        self.header = self.header.with_state(self.state, signer, signature);
+        let bytes = self.header.encode().map_err(|error| Error::new(Cause::Header, &self.name, error.to_string()))?;
+        let other = self.copy.other();
+        let piece = Piece { offset: self.geometry.header(other), length: bytes.len() };
+        let written = self.body.write(&[piece], &bytes);
+        written.map_err(|error| Error::below(&self.name, "writing its header failed", error))?;
+        self.copy = other;
+        Ok(())
+    }
+
+    /// What others have to know of the head as it is now.
+    pub(crate) fn head(&self) -> Result<Head, Error> {
+        let read =
+            Head::read(&self.body).map_err(|error| Error::below(&self.name, "reading its header failed", error))?;
+        read.ok_or_else(|| Error::new(Cause::Header, &self.name, "its header is gone"))
+    }
+
+    fn reread(&mut self) -> Result<(), Error> {
+        let head = self.head()?;
+        self.renew(head)
+    }
+
+    fn lock_header(&self) -> std::io::Result<Held> {
+        self.body.lock(HEADER, Mode::Exclusive)
+    }
+
+    /// Whether no other session holds the file open.
+    fn is_alone(&mut self) -> bool {
+        let alone = self.body.try_lock(SESSION, Mode::Exclusive).ok().flatten();
+        let is_alone = alone.is_some();
+        // Two locks of one descriptor are one: giving up this one would give up the session's too.
+        if let (Some(alone), Some(session)) = (alone, &mut self.session)
+            && session.lock.is_some()
+        {
+            std::mem::forget(alone);
+            session.lock = self.body.lock(SESSION, Mode::Shared).ok().or(session.lock.take());
+        }
+        is_alone
+    }
+
+    fn locking(&self, error: &std::io::Error) -> Error {
+        Error::no_locks(&self.name, "opening it for writing", error)
+    }
+}

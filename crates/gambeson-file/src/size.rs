@@ -1,0 +1,121 @@
+//! The file's size as programs set it: longer by a hole, or cut.
+
+use gambeson_proto::file::entry::{ENTRY_LEN, HOLE};
+use gambeson_proto::file::geometry::Half;
+
+use crate::body::{Body, Piece};
+use crate::error::Error;
+use crate::plan::{Extent, Plan};
+use crate::sealed::SealedFile;
+use crate::write::Staged;
+
+impl<B: Body> SealedFile<B> {
+    /// Sets the size, alone.
+    ///
+    /// # Errors
+    /// A block that is cut in two can't be sealed again; or the body's.
+    pub fn set_size(&mut self, size: u64) -> Result<(), Error> {
+        self.check_may_write()?;
+        self.cut_below(size)?;
+        self.note_size(size);
+        Ok(())
+    }
+
+    /// Cuts the file below, if this makes it shorter: as the one process that does it for all.
+    ///
+    /// # Errors
+    /// As [`SealedFile::set_size`].
+    pub fn cut_below(&mut self, size: u64) -> Result<(), Error> {
+        if size >= self.size()? {
+            return Ok(());
+        }
+        let failed = |error: std::io::Error| Error::below(&self.name, "cutting it failed", error);
+        let length = self.body.length().map_err(failed)?;
+        let end = self.end_below(size, length)?;
+        self.body.set_length(end.min(length)).map_err(|error| Error::below(&self.name, "cutting it failed", error))
+    }
+
+    /// Seals again what is left of the block that a size cuts in two; where the file below, now of this length, ends.
+    fn end_below(&mut self, size: u64, length: u64) -> Result<u64, Error> {
+        let block_len = u64::from(self.geometry.block_len);
+        let (block, within) = (size / block_len, (size % block_len) as u32);
+        if within == 0 {
+            return Ok(self.geometry.len(block));
+        }
+        let map = self.header.table().layout().block(block);
+        let data = self.geometry.data(block, Half::First);
+        let mut end = data;
+        for (place, share) in map.shares().iter().enumerate() {
+            let kept = map.before(place, within);
+            end = end.max(data + u64::from(share.area + kept));
+            match share.entry {
+                Some(index) => self.shorten(block, share.region, index, kept)?,
+                // What comes back when the file grows again has to be zeros.
+                None => {
+                    let from = data + u64::from(share.area + kept);
+                    let behind = length.saturating_sub(from).min(u64::from(share.len - kept)) as usize;
+                    let written = self.body.write(&[Piece { offset: from, length: behind }], &vec![0; behind]);
+                    written.map_err(|error| Error::below(&self.name, "cutting it failed", error))?;
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    fn shorten(&mut self, block: u64, region: u16, index: u8, kept: u32) -> Result<(), Error> {
+        let mut plan = Plan::default();
+        plan.one(self.header.table().layout(), block, region);
+        let access = plan.accesses()[0];
+        let mut old = self.before(&access)?;
+        if old.len() <= kept as usize {
+            return Ok(());
+        }
+        old.truncate(kept as usize);
+        let mut staged = Staged::default();
+        if old.is_empty() {
+            let at = self.geometry.entry(block, index, Half::First);
+            staged.pieces.push(Piece { offset: at, length: ENTRY_LEN });
+            staged.bytes.extend(HOLE);
+            self.note(block, index, HOLE);
+        } else {
+            self.stage_again(&access, old, &mut staged)?;
+        }
+        let written = self.body.write(&staged.pieces, &staged.bytes);
+        written.map_err(|error| Error::below(&self.name, "writing it failed", error))
+    }
+
+    /// Takes note of a size that was set, in every process.
+    pub fn note_size(&mut self, size: u64) {
+        let Some(session) = &mut self.session else { return };
+        if size < session.size {
+            let blocks = self.geometry.blocks(size);
+            session.journal.cut(blocks, self.geometry.group(blocks), self.geometry.entry_in_table(blocks, 0) as u32);
+            if !size.is_multiple_of(self.geometry.block_len.into()) {
+                session.journal.shorten(blocks - 1);
+            }
+            self.recent.forget();
+        }
+        session.size = size;
+    }
+
+    /// Writes zeros where nothing was written, so that the storage has room for them.
+    ///
+    /// # Errors
+    /// As [`SealedFile::write`].
+    pub fn preallocate(&mut self, size: u64) -> Result<(), Error> {
+        let known = self.size()?;
+        if size > known {
+            let zeros = vec![0; (size - known).min(CHUNK) as usize];
+            let mut at = known;
+            while at < size {
+                let length = (size - at).min(CHUNK);
+                self.write(&[Extent { offset: at, length }], &zeros[..length as usize])?;
+                at += length;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Zeros that are written at once.
+const CHUNK: u64 = 4 << 20;

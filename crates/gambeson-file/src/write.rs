@@ -1,0 +1,342 @@
+//! Writing: shares are sealed into the very bytes that go below. What a request has only in part is read first, with the
+//! block locked, so that writers of several processes and hosts may share blocks.
+
+use std::ops::Range;
+
+use gambeson_proto::file::entry::{ENTRY_LEN, Entry, HOLE, NONCE_LEN};
+use gambeson_proto::file::geometry::Half;
+use gambeson_proto::file::share::{DataKey, Write};
+
+use crate::body::{Body, Piece};
+use crate::error::{Cause, Error};
+use crate::lock::{self, Held, Mode};
+use crate::plan::{Access, Extent, Plan};
+use crate::read::{STAGING, same_block};
+use crate::sealed::SealedFile;
+use crate::written::RawEntry;
+
+/// Bytes ready to be written below: sealed shares with their entries, and plain ones.
+#[derive(Debug, Default)]
+pub struct Staged {
+    /// Where, sorted.
+    pub pieces: Vec<Piece>,
+    /// The bytes, one piece after the other.
+    pub bytes: Vec<u8>,
+    /// Nonces of the shares at hand.
+    nonces: Vec<[u8; NONCE_LEN]>,
+}
+
+/// The share that was written last in part, in clear: a program that writes a block bit by bit need not have it read
+/// each time.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    of: Option<(u64, u16, RawEntry)>,
+    plain: Vec<u8>,
+}
+
+impl Recent {
+    pub(crate) fn forget(&mut self) {
+        self.of = None;
+        zeroize::Zeroize::zeroize(&mut self.plain);
+    }
+}
+
+impl Staged {
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.pieces.clear();
+        self.bytes.clear();
+    }
+
+    fn push(&mut self, offset: u64, length: usize) -> Range<usize> {
+        match self.pieces.last_mut() {
+            Some(last) if last.offset + last.length as u64 == offset => last.length += length,
+            _ => self.pieces.push(Piece { offset, length }),
+        }
+        let at = self.bytes.len();
+        self.bytes.resize(at + length, 0);
+        at..at + length
+    }
+}
+
+impl<B: Body> SealedFile<B> {
+    /// Writes extents from a packed buffer. Regions that this identity may not write are left as they are, the rest is
+    /// written all the same, and then the first of the failures returned.
+    ///
+    /// # Errors
+    /// Each names the region, and the block where there is one.
+    pub fn write(&mut self, extents: &[Extent], from: &[u8]) -> Result<(), Error> {
+        self.check_may_write()?;
+        let mut plan = std::mem::take(&mut self.plan);
+        self.plan(&mut plan, extents, u64::MAX);
+        let result = self.write_plan(&plan, from);
+        self.plan = plan;
+        if let (Some(session), Some(end)) = (&mut self.session, end_of(extents)) {
+            session.size = session.size.max(end);
+        }
+        result
+    }
+
+    /// Whether the file was opened for writing.
+    ///
+    /// # Errors
+    /// It was not.
+    pub fn check_may_write(&self) -> Result<(), Error> {
+        match self.session {
+            Some(_) => Ok(()),
+            None => Err(Error::new(Cause::Access, &self.name, "it was opened for reading alone")),
+        }
+    }
+
+    fn write_plan(&mut self, plan: &Plan, from: &[u8]) -> Result<(), Error> {
+        let mut staged = Staged { bytes: std::mem::take(&mut self.staging), ..Staged::default() };
+        let mut failed = None;
+        let mut rest = plan.accesses();
+        while !rest.is_empty() {
+            // Neighbouring blocks, as many as stay in the processor's cache: one lock, one write.
+            let mut count = 0;
+            let mut length = 0;
+            for block in rest.chunk_by(same_block) {
+                if count > 0 && (length >= STAGING || block[0].block > rest[count - 1].block + 1) {
+                    break;
+                }
+                count += block.len();
+                length += block.iter().map(|access| access.share.len as usize).sum::<usize>();
+            }
+            let (batch, later) = rest.split_at(count);
+            rest = later;
+            if let Err(error) = self.write_batch(plan, batch, from, &mut staged) {
+                failed.get_or_insert(error);
+            }
+        }
+        self.staging = staged.bytes;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn write_batch(&mut self, plan: &Plan, batch: &[Access], from: &[u8], staged: &mut Staged) -> Result<(), Error> {
+        let held = self.lock_blocks(batch[0].block..batch[batch.len() - 1].block + 1)?;
+        staged.clear();
+        let sealed = self.stage(plan, batch, from, staged);
+        let written = self.body.write(&staged.pieces, &staged.bytes);
+        drop(held);
+        written.map_err(|error| Error::below(&self.name, "writing it failed", error))?;
+        sealed
+    }
+
+    /// Locks blocks against other writers, unless the caller does.
+    fn lock_blocks(&self, blocks: Range<u64>) -> Result<Option<Held>, Error> {
+        if self.is_locked {
+            return Ok(None);
+        }
+        let held = self.body.lock(lock::blocks(blocks), Mode::Exclusive);
+        held.map(Some)
+            .map_err(|error| Error::no_locks(&self.name, "writing it independently of other processes", &error))
+    }
+
+    /// Does something with all blocks of a request locked, so that it is one for all who lock.
+    ///
+    /// # Errors
+    /// The file system has no locks; or as what is done has them.
+    pub fn with_locks<T>(
+        &mut self,
+        extents: &[Extent],
+        mode: Mode,
+        act: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let blocks = extents.iter().filter(|extent| extent.length > 0);
+        let blocks = blocks.map(|extent| {
+            (self.geometry.block(extent.offset), self.geometry.block(extent.offset + extent.length - 1) + 1)
+        });
+        let Some((from, to)) = blocks.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return act(self) };
+        let held = self.body.lock(lock::blocks(from..to), mode);
+        let held = held.map_err(|error| Error::no_locks(&self.name, "atomic access to it", &error))?;
+        self.without_locks(|file| {
+            let result = act(file);
+            drop(held);
+            result
+        })
+    }
+
+    /// Does something without locking: nobody else accesses these blocks now.
+    pub fn without_locks<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.is_locked, true);
+        let result = act(self);
+        self.is_locked = before;
+        result
+    }
+
+    /// Seals what the request has of these shares, all that it has of each block, into bytes that are to be written
+    /// below. Shares of which it has a part alone are read first: whoever calls holds the blocks' locks, or knows that
+    /// nobody else writes there. What it has sealed counts as written.
+    ///
+    /// # Errors
+    /// The first share's that can't be sealed; the others are there.
+    pub fn stage(&mut self, plan: &Plan, batch: &[Access], from: &[u8], staged: &mut Staged) -> Result<(), Error> {
+        let mut failed = None;
+        staged.bytes.reserve(batch.iter().map(|access| ENTRY_LEN + access.share.len as usize).sum());
+        draw(&mut staged.nonces, batch.len());
+        let mut parts = Vec::new();
+        for block in batch.chunk_by(same_block) {
+            // Entries stand before data: so what can be sealed has to be known first.
+            for access in block {
+                match self.part(plan, access) {
+                    Ok(part) => parts.push(part),
+                    Err(error) => {
+                        failed.get_or_insert(error);
+                    }
+                }
+            }
+            self.stage_block(plan, &parts, from, staged);
+            parts.clear();
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What one share will be, with what it was if the request does not have all of it.
+    fn part<'a>(&mut self, plan: &Plan, access: &'a Access) -> Result<Part<'a>, Error> {
+        let region = &self.access[usize::from(access.share.region)];
+        region.newest().map_err(|error| Error::key(&self.name, &region.name, error))?;
+        if plan.covers(access) {
+            return Ok(Part { access, length: access.share.len, old: None });
+        }
+        let old = if access.share.entry.is_some() { Some(self.before(access)?) } else { None };
+        let before = old.as_ref().map_or(0, Vec::len) as u32;
+        Ok(Part { access, length: plan.end(access).max(before), old })
+    }
+
+    fn stage_block(&mut self, plan: &Plan, parts: &[Part], from: &[u8], staged: &mut Staged) {
+        let entries = staged.bytes.len();
+        let mut sealed = 0;
+        for part in parts {
+            if let Some(index) = part.access.share.entry {
+                staged.push(self.geometry.entry(part.access.block, index, Half::First), ENTRY_LEN);
+                sealed += 1;
+            }
+        }
+        let mut at = entries;
+        for part in parts {
+            let runs = plan.runs(part.access);
+            let Some(index) = part.access.share.entry else {
+                let data = self.data_of(part.access);
+                for run in runs {
+                    let to = staged.push(data + u64::from(run.at), run.length as usize);
+                    staged.bytes[to].copy_from_slice(&from[run.buffer..][..run.length as usize]);
+                }
+                continue;
+            };
+            let entry = match (runs, &part.old) {
+                // One piece of the request's buffer is all of the share: sealed from where it is.
+                ([run], None) => self.seal(part.access, staged, part.length, |key, write, out| {
+                    key.seal(write, &from[run.buffer..][..run.length as usize], out)
+                }),
+                (_, old) => {
+                    let mut kept = std::mem::take(&mut self.recent.plain);
+                    let entry = self.seal(part.access, staged, part.length, |key, write, out| {
+                        let old = old.as_deref().unwrap_or_default();
+                        out[..old.len()].copy_from_slice(old);
+                        for run in runs {
+                            let bytes = &from[run.buffer..][..run.length as usize];
+                            out[run.at as usize..][..bytes.len()].copy_from_slice(bytes);
+                        }
+                        kept.clear();
+                        kept.extend_from_slice(out);
+                        key.seal_in_place(write, out)
+                    });
+                    self.recent =
+                        Recent { of: Some((part.access.block, part.access.share.region, entry)), plain: kept };
+                    entry
+                }
+            };
+            staged.bytes[at..at + ENTRY_LEN].copy_from_slice(&entry);
+            at += ENTRY_LEN;
+            self.note(part.access.block, index, entry);
+        }
+        debug_assert_eq!(at, entries + sealed * ENTRY_LEN);
+    }
+
+    /// Seals a share again that the file has, from its bytes in clear.
+    pub(crate) fn stage_again(&mut self, access: &Access, plain: Vec<u8>, staged: &mut Staged) -> Result<(), Error> {
+        let region = &self.access[usize::from(access.share.region)];
+        region.newest().map_err(|error| Error::key(&self.name, &region.name, error))?;
+        draw(&mut staged.nonces, 1);
+        let index = access.share.entry.expect("what is sealed has an entry");
+        let place = staged.push(self.geometry.entry(access.block, index, Half::First), ENTRY_LEN);
+        let entry = self.seal(access, staged, plain.len() as u32, |key, write, out| key.seal(write, &plain, out));
+        staged.bytes[place].copy_from_slice(&entry);
+        self.note(access.block, index, entry);
+        Ok(())
+    }
+
+    /// Makes room for a share's bytes, and has them sealed there.
+    fn seal(
+        &self,
+        access: &Access,
+        staged: &mut Staged,
+        length: u32,
+        seal: impl FnOnce(&DataKey, &Write, &mut [u8]) -> Entry,
+    ) -> RawEntry {
+        let key = self.access[usize::from(access.share.region)].newest().ok().flatten();
+        let key = key.expect("it was asked for before, and what is sealed has a key");
+        let nonce = staged.nonces.pop().expect("one was drawn for each share");
+        let to = staged.push(self.data_of(access), length as usize);
+        let write = Write { nonce, block: access.block, generation: self.state.generation };
+        seal(key, &write, &mut staged.bytes[to]).encode()
+    }
+
+    /// Where a share's bytes stand below.
+    pub(crate) fn data_of(&self, access: &Access) -> u64 {
+        self.geometry.data(access.block, Half::First) + u64::from(access.share.area)
+    }
+
+    /// Takes note of an entry that is being written.
+    pub(crate) fn note(&mut self, block: u64, index: u8, entry: RawEntry) {
+        let at = self.geometry.entry_in_table(block, index) as u32;
+        let group = self.geometry.group(block);
+        self.session.as_mut().expect("who writes has opened for writing").journal.note(group, at, entry);
+    }
+
+    /// What a share holds before it is written in part.
+    pub(crate) fn before(&mut self, access: &Access) -> Result<Vec<u8>, Error> {
+        let failed = |name: &str, error: std::io::Error| Error::below(name, "reading it failed", error);
+        let index = access.share.entry.expect("plain shares are written where they stand");
+        let mut entry: RawEntry = HOLE;
+        let at = self.geometry.entry(access.block, index, Half::First);
+        self.body
+            .read(&[Piece { offset: at, length: ENTRY_LEN }], &mut entry)
+            .map_err(|error| failed(&self.name, error))?;
+        if entry == HOLE {
+            self.judge(access, index, &entry)?;
+            return Ok(Vec::new());
+        }
+        if self.recent.of == Some((access.block, access.share.region, entry)) {
+            return Ok(self.recent.plain.clone());
+        }
+        let mut data = vec![0; access.share.len as usize];
+        self.body
+            .read(&[Piece { offset: self.data_of(access), length: data.len() }], &mut data)
+            .map_err(|error| failed(&self.name, error))?;
+        let length = self.open_share(access, index, &entry, &mut data, None)?;
+        data.truncate(length);
+        Ok(data)
+    }
+}
+
+/// What a write has of one share.
+struct Part<'a> {
+    access: &'a Access,
+    /// Bytes that the share will have.
+    length: u32,
+    /// What it had, if that is needed.
+    old: Option<Vec<u8>>,
+}
+
+/// Fresh nonces from the kernel: nothing that a forked process could have too.
+fn draw(nonces: &mut Vec<[u8; NONCE_LEN]>, count: usize) {
+    nonces.clear();
+    nonces.resize(count, [0; NONCE_LEN]);
+    getrandom::fill(nonces.as_flattened_mut()).expect("the kernel gives random numbers once it is up");
+}
+
+fn end_of(extents: &[Extent]) -> Option<u64> {
+    extents.iter().filter(|extent| extent.length > 0).map(|extent| extent.offset + extent.length).max()
+}
