@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from harness.mpis import clean_environment
+from harness.jobs import Job, run_marked
+from harness.mpis import Mpi, clean_environment
 
 from vectors.key_file import EXPORT, read_key_file
 
@@ -304,3 +305,52 @@ def test_a_killed_writer_loses_nothing(ann: Person) -> None:
             if creating.stdout.read():
                 made.add(label)
     assert made <= set(ann.labels())
+
+
+def job(person: Person, mpi: Mpi, options: list[str], *ranks: list[str], **more: str) -> Job:
+    """A job of this person's: one rank for each command, without a terminal."""
+    words = [word for rank in ranks for word in (":", "-n", "1", *rank)][1:]
+    command = ["setsid", "-w", str(person.gambeson), "run", *options, "--", *mpi.mpiexec, *words]
+    return run_marked(command, env={**person.environment, **mpi.common, **more}, timeout=60)
+
+
+def stores_and_labels(output: str) -> list[tuple[str, list[str]]]:
+    """What `key list --json` said in each rank, in the order of the stores."""
+    decoder, found = json.JSONDecoder(), []
+    while (start := output.find("{")) >= 0:
+        said, length = decoder.raw_decode(output[start:])
+        found.append((said["store"], [label["label"] for label in said["labels"]]))
+        output = output[start + length :]
+    return sorted(found)
+
+
+def test_two_ranks_of_a_job_have_two_roles(ann: Person, bob: Person, mpi: Mpi) -> None:
+    bob.does("create", "research")
+    listing = [str(ann.gambeson), "key", "list", "--json"]
+    as_bob = ["env", f"GAMBESON_KEYS={bob.store}", *listing]
+    expected = [(str(ann.store), ["clinical"]), (str(bob.store), ["research"])]
+    assert stores_and_labels(job(ann, mpi, [], listing, as_bob).check().stdout) == expected
+    # Whoever names the store that the launcher opened has what it opened.
+    named = job(ann, mpi, [], listing, as_bob, GAMBESON_KEYS=str(ann.store)).check()
+    assert stores_and_labels(named.stdout) == expected
+
+
+@pytest.mark.mpis("mpich")
+def test_a_job_gets_the_keys_of_a_store_that_its_launcher_opened(gambeson: Path, tmp_path: Path, mpi: Mpi) -> None:
+    fay = Person(gambeson, tmp_path / "fay")
+    right, wrong = fay.passphrase("right"), fay.passphrase("wrong", "another horse")
+    fay.does("init", "--passphrase-file", right)
+    fay.does("create", "clinical", "--passphrase-file", right)
+    look = "stat -c '%a %U' $GAMBESON_JOB/keys; env | grep -c horse; exec $0 key list --json"
+    rank = ["sh", "-c", look, str(gambeson)]
+    opened = job(fay, mpi, ["--passphrase-file", right], rank).check()
+    assert stores_and_labels(opened.stdout) == [(str(fay.store), ["clinical"])]
+    assert opened.stdout.startswith("600 root\n0\n" if os.geteuid() == 0 else "600 "), opened.describe()
+    # Nobody gives the passphrase: the job runs, and the rank that wants keys is told.
+    locked = job(fay, mpi, [], [*rank[:2], "test ! -e $GAMBESON_JOB/keys && exec $0 key list", *rank[3:]])
+    assert locked.status == 77 and "this job's processes get no keys for sealed files" in locked.stderr
+    assert locked.stderr.count("are locked; give its passphrase") == 2, locked.describe()
+    refused = job(fay, mpi, ["--passphrase-file", wrong], rank)
+    assert refused.status == 77 and "the passphrase is not that of" in refused.stderr and not refused.stdout
+    nowhere = job(fay, mpi, [], rank, GAMBESON_KEYS=str(tmp_path / "nowhere"))
+    assert nowhere.status == 69 and "there is no key store" in nowhere.stderr and not nowhere.stdout

@@ -281,12 +281,15 @@ def test_other_hosts_get_the_job_over_ssh(gambeson: Path, mpi: Mpi, two_hosts: H
         time.sleep(0.5)
         options, _ = two_hosts.launcher(mpi.name)
         options = [str(ssh) if option == str(two_hosts.agent) else option for option in options]
-        script = 'echo "$(hostname) $(stat -c %a $GAMBESON_JOB/credential) $FI_PROVIDER ${LD_PRELOAD##*/}"'
+        modes = "$(cd $GAMBESON_JOB; stat -c %a credential keys | xargs)"
+        script = f'echo "$(hostname) {modes} $FI_PROVIDER ${{LD_PRELOAD##*/}}"'
         command = [str(gambeson), "run", "-q", "--", *mpi.mpiexec, *options, "-n", "2", "bash", "-c", script]
-        job = two_hosts.run("h1", command, env=environment(mpi)).check()
+        keys = {"GAMBESON_KEYS": str(tmp_path / "keys")}
+        subprocess.run([gambeson, "key", "init", "--key-file"], env=environment(mpi) | keys, check=True)
+        job = two_hosts.run("h1", command, env=environment(mpi) | keys).check()
         # Before libfabric 1.18 tcp needs another provider on top of it, and FI_PROVIDER must show both.
         providers = "gambeson,tcp,ofi_rxm" if mpi.name == "debian-openmpi" else "gambeson"
-        expected = [f"{host} 600 {providers} libgambeson-guard.so" for host in ("h1", "h2")]
+        expected = [f"{host} 600 600 {providers} libgambeson-guard.so" for host in ("h1", "h2")]
         assert sorted(job.stdout.splitlines()) == expected, job.describe()
         left = subprocess.run([*own_memory, "ls", "/dev/shm"], capture_output=True, text=True, check=True)
         assert "gambeson" not in left.stdout

@@ -1,11 +1,12 @@
 //! Opens key stores for commands: where they are, and where their passphrases come from.
 
+use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gambeson_keys::{KeyError, KeyRing, Passphrase, SHORTEST, Store};
+use gambeson_keys::{KeyError, KeyRing, Passphrase, SHORTEST, State, Store};
 use gambeson_site::job::read_secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
@@ -44,16 +45,73 @@ impl Access {
     }
 }
 
+/// What a job gets of its user's key store.
+pub(crate) enum ForJob {
+    /// The key file for its ranks.
+    Opened(Zeroizing<Vec<u8>>),
+    /// There is none, and nobody named one.
+    NoStore,
+    /// There is one, and it stays shut, for this reason.
+    Without(String),
+}
+
+/// Opens the user's key store once for all ranks of a job.
+///
+/// A job that touches no sealed files needs no keys, so a store that stays locked does not stop it: a rank that does
+/// touch one gets none of its contents and says why.
+pub(crate) fn for_job(passphrase_file: Option<&Path>) -> Result<ForJob, Failure> {
+    let is_named = passphrase_file.is_some() || env::var_os("GAMBESON_KEYS").is_some_and(|named| !named.is_empty());
+    let place = match gambeson_keys::place() {
+        Ok(place) => place,
+        Err(_no_home) => return Ok(ForJob::NoStore),
+    };
+    match gambeson_keys::state(&place) {
+        Err(KeyError::NoStore { .. }) if !is_named => return Ok(ForJob::NoStore),
+        Err(error) if is_named => return Err(error.into()),
+        Err(error) => return Ok(ForJob::Without(error.to_string())),
+        Ok(State::Locked) if passphrase_file.is_none() && terminal().is_none() => {
+            return Ok(ForJob::Without(locked(KeyError::Locked { store: place.display().to_string() }).to_string()));
+        }
+        Ok(_) => {}
+    }
+    let mut declined = false;
+    let opened = asking_for(passphrase_file, "or Enter to go on without keys", |ask| {
+        Store::open(&place, &mut |place| {
+            ask(place).filter(|passphrase| {
+                declined = passphrase.is_empty() && passphrase_file.is_none();
+                !declined
+            })
+        })
+    });
+    match opened {
+        Ok(store) => Ok(ForJob::Opened(store.for_job())),
+        Err(_) if declined => Ok(ForJob::Without("no passphrase was given".to_owned())),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Opens something with a passphrase from a file, or from who sits at the terminal, who may try three times.
 pub(crate) fn asking<T>(
     file: Option<&Path>,
+    open: impl FnMut(&mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<T, KeyError>,
+) -> Result<T, Failure> {
+    asking_for(file, "", open)
+}
+
+fn asking_for<T>(
+    file: Option<&Path>,
+    hint: &str,
     mut open: impl FnMut(&mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<T, KeyError>,
 ) -> Result<T, Failure> {
+    let prompt = |place: &Path| match hint {
+        "" => format!("Passphrase of {}: ", place.display()),
+        hint => format!("Passphrase of {}, {hint}: ", place.display()),
+    };
     let mut tries = if file.is_some() { 1 } else { TRIES };
     loop {
         tries -= 1;
         let mut failed = None;
-        let opened = open(&mut |place| match passphrase(file, &format!("Passphrase of {}: ", place.display())) {
+        let opened = open(&mut |place| match passphrase(file, &prompt(place)) {
             Ok(passphrase) => passphrase,
             Err(failure) => {
                 failed = Some(failure);

@@ -9,16 +9,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use gambeson_keys::JOB_FILE;
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
 use gambeson_site::directory::{self, DIRECTORY, FOLDER, SITE_KEY};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::time::ClockId;
 use serde_json::json;
+use zeroize::Zeroizing;
 
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::reports::{self, Reports};
 use crate::job::{self, Job, processes};
+use crate::keys::{self, ForJob};
 use crate::launcher::{Programs, Variable, all_agents};
 use crate::machine;
 use crate::plan::{Options, Plan};
@@ -56,6 +59,10 @@ pub(crate) struct Arguments {
     /// A knob of the provider, for tests: NAME=NUMBER
     #[arg(long, value_name = "KNOB", hide = true, value_parser = knob)]
     tuning: Vec<(Knob, u64)>,
+    /// A file with the passphrase of your key store, mode 0600, instead of asking for it; the job's processes get the
+    /// labels that are in it, for files
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
     /// Print no notes
     #[arg(long, short)]
     quiet: bool,
@@ -97,7 +104,17 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for (set, value) in &arguments.tuning {
         set(&mut tuning, *value);
     }
-    let mut outcome = run(&plan, tuning, trace)?;
+    let keys = match keys::for_job(arguments.passphrase_file.as_deref())? {
+        ForJob::Opened(keys) => Some(keys),
+        ForJob::NoStore => None,
+        ForJob::Without(why) => {
+            if !arguments.quiet {
+                eprintln!("gambeson: note: this job's processes get no keys for sealed files: {why}");
+            }
+            None
+        }
+    };
+    let mut outcome = run(&plan, tuning, trace, keys)?;
     let traced = outcome.traced.take().transpose()?;
     arguments.report(&plan, &outcome, traced.as_ref())?;
     Ok(outcome.verdict())
@@ -152,7 +169,12 @@ fn notes(plan: &Plan) {
     }
 }
 
-fn run(plan: &Plan, tuning: Tuning, trace: Option<Trace>) -> Result<Outcome, Failure> {
+fn run(
+    plan: &Plan,
+    tuning: Tuning,
+    trace: Option<Trace>,
+    keys: Option<Zeroizing<Vec<u8>>>,
+) -> Result<Outcome, Failure> {
     let (job_id, job_secret) = job::draw()?;
     let credential = Credential {
         partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
@@ -163,6 +185,9 @@ fn run(plan: &Plan, tuning: Tuning, trace: Option<Trace>) -> Result<Outcome, Fai
     };
     let job = Job::create(&credential, &plan.libraries)?;
     drop(credential);
+    if let Some(keys) = keys {
+        job.write(JOB_FILE, &keys)?;
+    }
     let variables = plan.variables(&job.providers())?;
     prepare(plan, &job, &variables)?;
     if let Some(trace) = &trace {

@@ -1,4 +1,4 @@
-//! Files of a job's directory as one stream between hosts: the credential one way, the ranks' reports the other.
+//! Files of a job's directory as one stream between hosts: the credential and the keys one way, the ranks' reports the other.
 //!
 //! ```text
 //! magic "GBSNFIL1" | count u32 | count x { name length u16, name, length u32, bytes }
@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
+use gambeson_keys::JOB_FILE;
 use gambeson_proto::trace::{self, EndpointFile};
 use gambeson_site::directory::{DIRECTORY, SITE_KEY};
 use zeroize::Zeroizing;
@@ -17,9 +18,10 @@ use zeroize::Zeroizing;
 pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
 
 /// What a host gets.
-pub(crate) const CARRIED: [&str; 10] = [
+pub(crate) const CARRIED: [&str; 11] = [
     "version",
     "credential",
+    JOB_FILE,
     "rules",
     SITE_KEY,
     DIRECTORY,

@@ -5,6 +5,7 @@
 //!   owner          who made it: process id and start, so that a later run can clear up after a crash
 //!   version        of the Gambeson that made it, which the provider compares with its own
 //!   credential     0600: the job secret and the policy
+//!   keys           0600: the labels that ranks may use, if there is a key store and it was opened
 //!   environment    what every rank must find, for the guard
 //!   one-sided      why windows are refused, if they are; one-sided-threads, if to MPI_THREAD_MULTIPLE alone;
 //!                  one-sided-openmpi, if to Open MPI's programs alone
@@ -29,6 +30,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use gambeson_keys::JOB_FILE;
 use gambeson_proto::credential::Credential;
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
@@ -169,14 +171,15 @@ fn cannot(path: &Path, error: &io::Error) -> Failure {
     ))
 }
 
-/// Overwrites the credential and removes a job's directory.
+/// Overwrites the credential and the keys, and removes a job's directory.
 pub(crate) fn remove(directory: &Path) {
-    let credential = directory.join("credential");
-    if let (Ok(metadata), Ok(mut file)) =
-        (fs::symlink_metadata(&credential), OpenOptions::new().write(true).open(&credential))
-    {
-        let length = usize::try_from(metadata.len()).unwrap_or(0);
-        let _ = file.write_all(&vec![0; length]);
+    for secret in ["credential", JOB_FILE].map(|name| directory.join(name)) {
+        if let (Ok(metadata), Ok(mut file)) =
+            (fs::symlink_metadata(&secret), OpenOptions::new().write(true).open(&secret))
+        {
+            let length = usize::try_from(metadata.len()).unwrap_or(0);
+            let _ = file.write_all(&vec![0; length]);
+        }
     }
     // Ranks that are still ending may add a page meanwhile.
     for _ in 0..3 {
