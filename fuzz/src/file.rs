@@ -24,6 +24,11 @@ pub fn file_header(data: &[u8]) {
         Ok(header) => {
             assert_eq!(header::header_len(&copy), Some(header.fields().geometry.header_len));
             assert!(header.state().is_legal());
+            // A reader asks where digest tables are before it verifies.
+            let geometry = header.fields().geometry;
+            if let Some(last) = geometry.chapters_of(geometry.blocks(header.state().size)).checked_sub(1) {
+                assert!(geometry.digest_table(last) < i64::MAX as u64);
+            }
             judge(header, &copy);
         }
         Err(error) => {

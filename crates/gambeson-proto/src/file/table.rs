@@ -260,6 +260,10 @@ impl Fields {
     pub fn decode(bytes: &[u8]) -> Result<Self, TableError> {
         let mut reader = Reader(bytes);
         let head = Self::head(&mut reader).ok_or(TableError::Malformed)?;
+        // Where the rest of a file stands may be asked before anybody is known to have signed.
+        if !head.geometry.is_legal() {
+            return Err(TableError::Geometry);
+        }
         let count = reader.u16().ok_or(TableError::Malformed)?;
         let mut regions = Vec::new();
         for region in 0..count {

@@ -213,7 +213,8 @@ impl Unverified {
             return Err(HeaderError::Damaged);
         }
         let unverified = Self::body(&copy[PREFIX_LEN..])?;
-        if unverified.fields.geometry.header_len != header_len {
+        let Fields { geometry, .. } = &unverified.fields;
+        if geometry.header_len != header_len || !geometry.holds(unverified.state().size) {
             return Err(HeaderError::Malformed);
         }
         Ok(unverified)
@@ -232,7 +233,8 @@ impl Unverified {
         &self.digest
     }
 
-    /// What should be a table, which somebody may have made up.
+    /// What should be a table, which somebody may have made up. Its measures and the state's size are some that a file
+    /// can have.
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
@@ -267,9 +269,6 @@ impl Unverified {
         }
         let table = Table::new(fields).map_err(Distrust::Senseless)?;
         assert_eq!(*table.digest(), digest, "there is one way to write a table");
-        if !table.geometry().holds(signed.state.size) {
-            return Err(Distrust::Senseless(TableError::Geometry));
-        }
         Ok(Header { table, signed })
     }
 }
