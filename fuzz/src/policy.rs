@@ -9,7 +9,13 @@ use gambeson_proto::suite::Protection;
 pub fn policy(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Policy::parse(text, "fuzz.toml") {
-        Ok(policy) => agrees(&policy),
+        Ok(policy) => {
+            agrees(&policy);
+            // A document that stands alone is one layer, whose first rule that matches holds.
+            for path in PATHS {
+                assert_eq!(policy.decide_file(path), policy.file_rules().find(|rule| rule.matches(path)));
+            }
+        }
         Err(error) => {
             assert!(error.to_string().starts_with("fuzz.toml:"), "{error}");
             let lines = text.split('\n').count();
@@ -18,12 +24,19 @@ pub fn policy(data: &[u8]) {
     }
 }
 
+const PATHS: [&str; 4] = ["/data/run/x1y.h5", "/data/a.nc", "/", ""];
+
 /// Both ends of a pair come to the same decision, and the canonical form keeps all that counts.
 pub(crate) fn agrees(policy: &Policy) {
     let canonical = policy.canonical();
     let again = Policy::from_canonical(&canonical).expect("the canonical form of a policy is one");
     assert_eq!(again.canonical(), canonical);
     assert_eq!(again.hash(), policy.hash());
+    for path in PATHS {
+        let rule = policy.decide_file(path);
+        assert_eq!(rule, again.decide_file(path));
+        assert!(rule.is_none_or(|rule| rule.matches(path) && rule.suite.has_integrity()));
+    }
     let hosts = [HostIndex(0), HostIndex(1), HostIndex(2), HostIndex::UNLISTED];
     let said = [[10, 77, 0, 1], [10, 77, 1, 1], [127, 0, 0, 1]].map(|ip| Some(IpAddr::V4(Ipv4Addr::from(ip))));
     let [one, two, three] = said;

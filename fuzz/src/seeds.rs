@@ -27,7 +27,7 @@ use super::directory::signed;
 use super::file::{LABELS, file_key};
 use super::startpoint::{domain, family, session};
 
-const POLICIES: [(&str, &str); 5] = [
+const POLICIES: [(&str, &str); 7] = [
     ("empty", ""),
     ("plain", "protection = \"integrity\"\nsuite = \"aes-128-gcm\"\ngap_timeout = \"3 s\"\nintra_host = \"sealed\"\n"),
     (
@@ -42,6 +42,12 @@ const POLICIES: [(&str, &str); 5] = [
          between = [\"h1\", \"*\"]\nclass = \"control\"\nprotection = \"integrity\"\n\n[[rule]]\nbetween = [\"h1\", \
          \"h2\"]\nprotection = \"none\"\n",
     ),
+    (
+        "files",
+        "[[file]]\npattern = \"*.h5\"\nlabel = \"clinical\"\nsuite = \"aes-256-gcm-siv\"\nblock = \"4 KiB\"\n\n\
+         [[file]]\npattern = \"/data/**/x?y*\"\nlabel = \"none\"\n",
+    ),
+    ("files-wrong", "[[file]]\npattern = \"\"\nlabel = \"a b\"\nsuite = \"aes-256-xts\"\nblock = \"3 KiB\"\n"),
     ("wrong", "protection = \"secret\"\n[[rule]]\nbetween = [\"h1\"]\n"),
 ];
 

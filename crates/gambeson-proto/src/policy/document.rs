@@ -205,9 +205,9 @@ impl Reader<'_> {
                 format!("pattern \"{pattern}\" is no name of files; write for example \"*.h5\" or \"/data/trial/**\"");
             return Err(self.wrong(raw.pattern.span(), what));
         }
-        if label != PLAIN && !is_label(label) {
+        if label != NO_LABEL && !is_label(label) {
             let what = format!(
-                "label \"{label}\" is none; write the name of a key label (`gambeson key list`), or \"{PLAIN}\" for files that are to be in clear"
+                "label \"{label}\" is none; write the name of a key label (`gambeson key list`), or \"{NO_LABEL}\" for files that are to be in clear"
             );
             return Err(self.wrong(raw.label.span(), what));
         }
@@ -233,7 +233,7 @@ impl Reader<'_> {
         });
         Ok(FileRule {
             pattern: pattern.clone(),
-            label: (label != PLAIN).then(|| label.clone()),
+            label: (label != NO_LABEL).then(|| label.clone()),
             suite: suite.transpose()?.unwrap_or_default(),
             block_len: block_len.transpose()?.unwrap_or(BLOCK_LEN),
         })
@@ -320,12 +320,10 @@ fn line_of(text: &str, span: &Range<usize>) -> usize {
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// What a file rule says in place of a label.
-pub(super) const NO_LABEL: &str = "none";
+/// What a file rule says in place of a label, of files that are in clear by decision.
+const NO_LABEL: &str = "none";
 /// Bytes of a label's name.
 const LABEL_MAX: usize = 64;
-/// The word for files that are in clear by decision.
-const PLAIN: &str = "none";
 pub(super) const GAP_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 pub(super) const GAP_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
 
