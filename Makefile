@@ -25,6 +25,7 @@ build: ## release build: target/release/gambeson and its libraries
 	$(CARGO) build --release --locked --workspace --exclude gambeson-python
 	@ln -sfn libgambeson_fi.so $(RELEASE)/libgambeson-fi.so
 	@ln -sfn libgambeson_guard.so $(RELEASE)/libgambeson-guard.so
+	@ln -sfn libgambeson_mpi.so $(RELEASE)/libgambeson-mpi.so
 	@ln -sfn libgambeson_link_c.so $(RELEASE)/libgambeson-link.so
 
 .PHONY: python

@@ -20,12 +20,13 @@ out=$target/asan
 RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Zexternal-clangrt --cfg asan -Adead_code" \
   CC=gcc CFLAGS="-fsanitize=address -fno-omit-frame-pointer" \
   cargo build --quiet --locked -p gambeson-fabric --target "$triple" --target-dir "$out"
-cargo build --quiet --locked --release -p gambeson -p gambeson-guard
+cargo build --quiet --locked --release -p gambeson -p gambeson-guard -p gambeson-mpi
 # Beside each other, as `gambeson` looks for its libraries beside itself.
 here=$out/stage
 mkdir -p "$here" build/asan
 install -m 755 "$target/release/gambeson" "$target/release/gambeson-fabric-info" "$here/"
 install -m 755 "$target/release/libgambeson_guard.so" "$here/libgambeson-guard.so"
+install -m 755 "$target/release/libgambeson_mpi.so" "$here/libgambeson-mpi.so"
 install -m 755 "$out/$triple/debug/libgambeson_fi.so" "$here/libgambeson-fi.so"
 [[ $(nm -D "$here/libgambeson-fi.so") == *__asan_report_load* ]] || { echo "asan: the provider has no sanitizer" >&2; exit 1; }
 export ASAN_OPTIONS="detect_leaks=0:verify_asan_link_order=0:exitcode=99:log_path=$PWD/build/asan/report"

@@ -1,4 +1,5 @@
-//! Finds what a job loads: the provider and the guard beside the program or installed, and the vendor's providers.
+//! Finds what a job loads: the provider, the guard and the library for files, beside the program or installed, and the
+//! vendor's providers.
 
 use std::env;
 use std::fs;
@@ -12,6 +13,8 @@ use crate::launcher::{Flavour, Launcher};
 pub(crate) struct Libraries {
     pub(crate) provider: PathBuf,
     pub(crate) guard: PathBuf,
+    /// What stands in front of MPI's file routines.
+    pub(crate) files: PathBuf,
     /// The program that asks a libfabric for its providers.
     pub(crate) fabric_info: PathBuf,
     /// This program, which also is the launcher's agent.
@@ -30,6 +33,7 @@ impl Libraries {
         Ok(Self {
             provider: library(&directories, "provider", &["libgambeson-fi.so", "libgambeson_fi.so"])?,
             guard: library(&directories, "guard", &["libgambeson-guard.so", "libgambeson_guard.so"])?,
+            files: library(&directories, "library for files", &["libgambeson-mpi.so", "libgambeson_mpi.so"])?,
             fabric_info: library(&directories, "helper", &["gambeson-fabric-info"])?,
             vendor: launcher.map(vendor).unwrap_or_default(),
             program,

@@ -10,7 +10,8 @@
 //!   one-sided      why windows are refused, if they are; one-sided-threads, if to MPI_THREAD_MULTIPLE alone;
 //!                  one-sided-openmpi, if to Open MPI's programs alone
 //!   vendor         the MPI's own providers, so that other hosts can look for the same
-//!   lib/           the provider under the name libfabric looks for, the vendor's beside it, the guard
+//!   lib/           the provider under the name libfabric looks for, the vendor's beside it, the guard,
+//!                  the library for files
 //!   gambeson-agent what the launcher calls in place of ssh
 //!   rank-<pid>     a page per provider      refused-<pid>   a sentence per refusal of the guard
 //!   linked-<pid>   who has links      rules      where the policy's rules were written, one a line
@@ -99,6 +100,7 @@ impl Job {
         };
         link(&libraries.provider, &providers.join(PROVIDER))?;
         link(&libraries.guard, &providers.join(GUARD))?;
+        link(&libraries.files, &providers.join(FILES))?;
         link(&libraries.program, &self.agent())?;
         let vendor: String = libraries.vendor.iter().map(|path| format!("{}\n", path.display())).collect();
         self.write("vendor", vendor.as_bytes())?;
@@ -119,17 +121,16 @@ impl Drop for Job {
 
 /// What every rank of a job finds besides what its MPI needs.
 pub(crate) fn variables(directory: &Path, core: &str, preloaded: Option<OsString>) -> [(&'static str, OsString); 3] {
-    let guard = directory.join(LIBRARIES).join(GUARD);
     // The user's own libraries stay in front, as they were.
-    let preload = match preloaded.filter(|list| !list.is_empty()) {
-        Some(list) if env::split_paths(&list).any(|library| library == guard) => list,
-        Some(mut list) => {
-            list.push(":");
-            list.push(guard);
-            list
+    let mut preload = preloaded.unwrap_or_default();
+    for own in [GUARD, FILES].map(|name| directory.join(LIBRARIES).join(name)) {
+        if !env::split_paths(&preload).any(|library| library == own) {
+            if !preload.is_empty() {
+                preload.push(":");
+            }
+            preload.push(own);
         }
-        None => guard.into(),
-    };
+    }
     [("GAMBESON_JOB", directory.into()), ("GAMBESON_CORE", core.into()), ("LD_PRELOAD", preload)]
 }
 
@@ -226,4 +227,5 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 const PROVIDER: &str = "libgambeson-fi.so";
 const LIBRARIES: &str = "lib";
 const GUARD: &str = "libgambeson-guard.so";
+const FILES: &str = "libgambeson-mpi.so";
 pub(crate) const AGENT: &str = "gambeson-agent";

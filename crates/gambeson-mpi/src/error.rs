@@ -1,0 +1,68 @@
+//! Errors as MPI has them: a class of the standard, a sentence of ours, and the file's error handler (MPI-4.1 section 9.3).
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_int};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::mpi::{Inside, Mpi};
+
+/// What went wrong.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// An error class of the library's ABI.
+    pub(crate) class: c_int,
+    /// What happened, where, and what to do.
+    pub(crate) sentence: String,
+}
+
+impl Failure {
+    pub(crate) fn new(class: c_int, sentence: impl Into<String>) -> Self {
+        Failure { class, sentence: sentence.into() }
+    }
+
+    /// Calls the error handler of a file, or of `MPI_FILE_NULL`; the error code, if the handler returns.
+    pub(crate) fn raise(&self, mpi: &Mpi, file: usize) -> c_int {
+        let code = self.code(mpi);
+        // The program's handler may close files.
+        // SAFETY: the handle is the library's own.
+        Inside::outside(|| unsafe { (mpi.call.file_call_errhandler)(file, code) });
+        code
+    }
+
+    /// An error code of this class whose string is the sentence.
+    fn code(&self, mpi: &Mpi) -> c_int {
+        static CODES: OnceLock<Mutex<HashMap<(c_int, String), c_int>>> = OnceLock::new();
+        let mut codes = CODES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&code) = codes.get(&(self.class, self.sentence.clone())) {
+            return code;
+        }
+        // Libraries have room for a few thousand codes, which belong to the program as well.
+        if codes.len() >= CODES_MAX {
+            return self.class;
+        }
+        let mut code = 0;
+        let text = shorten(&self.sentence, mpi.abi.error_string_max - 1);
+        // SAFETY: the code is ours, and the string is copied.
+        let added = unsafe {
+            (mpi.call.add_error_code)(self.class, &raw mut code) == 0
+                && (mpi.call.add_error_string)(code, text.as_ptr()) == 0
+        };
+        if !added {
+            return self.class;
+        }
+        codes.insert((self.class, self.sentence.clone()), code);
+        code
+    }
+}
+
+/// The sentence in as many bytes as there is room for, whole characters only.
+fn shorten(sentence: &str, room: usize) -> CString {
+    let mut end = sentence.len().min(room);
+    while !sentence.is_char_boundary(end) {
+        end -= 1;
+    }
+    let bytes: Vec<u8> = sentence.as_bytes()[..end].iter().copied().filter(|&byte| byte != 0).collect();
+    CString::new(bytes).expect("zeros are filtered out")
+}
+
+const CODES_MAX: usize = 1000;

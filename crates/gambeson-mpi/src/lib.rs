@@ -1,0 +1,31 @@
+//! Sealed files for programs that use MPI-IO (MPI-4.1 chapter 14).
+//!
+//! `gambeson run` puts this library in `LD_PRELOAD`. It stands in front of MPI's file routines and owns what MPI-IO means
+//! for files that are sealed: the view, the pointers, the size. The file below is bytes at offsets. Every other file goes
+//! straight on to the MPI library.
+//!
+//! ```text
+//! calls ──> completion ──> file: one Request ──> engine: extents and packed bytes
+//!   │                       │     ├─ memory ──┐
+//!   ├──> control, open      │     └─ view ────┴─> datatype: flattened
+//!   └──> handles            └─ shared_pointer
+//! mpi: the library's functions ── abi: its constants       error: classes and sentences
+//! ```
+
+mod abi;
+mod calls;
+mod completion;
+mod control;
+mod datatype;
+mod decide;
+mod engine;
+mod error;
+mod file;
+mod handles;
+mod memory;
+mod mpi;
+mod no_keys;
+mod open;
+mod sealed;
+mod shared_pointer;
+mod view;

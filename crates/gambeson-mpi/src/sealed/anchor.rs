@@ -1,0 +1,126 @@
+//! Anchoring what all ranks wrote: each group's entries go to one rank, their digests to the leader, its head to all.
+
+use gambeson_file::{Dirty, Head, Then, Written};
+
+use super::SealedEngine;
+use super::parcel::{Reader, Writer};
+use crate::error::Failure;
+
+impl SealedEngine {
+    /// Anchors the file and closes it, or goes on.
+    pub(super) fn anchor(&mut self, then: Then) -> Result<(), Failure> {
+        let Some(leader) = self.leader else { return Ok(()) };
+        let size = self.greatest_size()?;
+        let mut dirty = self.file.take_written();
+        let cut = self.agree_on_cut(dirty.cut)?;
+        dirty.cut = cut;
+        if self.ranks.rank == leader {
+            dirty.with_cut_group(self.file.geometry());
+        }
+        let digests = self.anchor_groups(&dirty);
+        let digests = self.gather_digests(leader, digests)?;
+        let finished = (self.ranks.rank == leader).then(|| {
+            let digests = digests?;
+            let head = self.file.finish(&digests, cut, size, then).map_err(|error| self.failure(&error))?;
+            Ok(head.encode())
+        });
+        let head = self.ranks.told_bytes(self.mpi, leader, finished)?;
+        if self.ranks.rank != leader && then == Then::GoOn {
+            let head = Head::decode(&head).expect("the leader has sent a head");
+            self.file.resume(head).map_err(|error| self.failure(&error))?;
+        }
+        Ok(())
+    }
+
+    /// The file's size as far as any rank knows.
+    pub(super) fn greatest_size(&mut self) -> Result<u64, Failure> {
+        let size = self.file.size().map_err(|error| self.failure(&error));
+        let known = size.as_ref().copied().unwrap_or(0).cast_signed();
+        let greatest = self.ranks.max(self.mpi, known)?.cast_unsigned();
+        size.map(|_| greatest)
+    }
+
+    /// All ranks have cut the file together, so they know of the same cuts.
+    fn agree_on_cut(&self, cut: Option<u64>) -> Result<Option<u64>, Failure> {
+        let least = self.ranks.max(self.mpi, cut.map_or(i64::MIN, |block| -block.cast_signed()))?;
+        Ok((least != i64::MIN).then(|| (-least).cast_unsigned()))
+    }
+
+    /// Takes the groups that are this rank's into their entry tables; their digests.
+    fn anchor_groups(&mut self, dirty: &Dirty) -> Result<Vec<(u64, [u8; 32])>, Failure> {
+        let ranks = self.ranks.size as u64;
+        let mut outgoing: Vec<Writer> = (0..ranks).map(|_| Writer::default()).collect();
+        for (group, written) in &dirty.groups {
+            let message = &mut outgoing[(group % ranks) as usize];
+            message.u64(*group);
+            message.u32(written.len() as u32);
+            for Written { at, entry } in written {
+                message.u32(*at);
+                message.0.extend_from_slice(entry);
+            }
+        }
+        let outgoing: Vec<Vec<u8>> = outgoing.into_iter().map(|message| message.0).collect();
+        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        let mut groups: std::collections::BTreeMap<u64, Vec<Written>> = std::collections::BTreeMap::new();
+        for message in &incoming {
+            let mut reader = Reader::new(message);
+            while !reader.is_done() {
+                let group = groups.entry(reader.u64()).or_default();
+                for _ in 0..reader.u32() {
+                    let at = reader.u32();
+                    let place = reader.skip(64);
+                    let entry = message[place..place + 64].try_into().expect("64 bytes");
+                    group.push(Written { at, entry });
+                }
+            }
+        }
+        let mut digests = Vec::with_capacity(groups.len());
+        for (group, written) in groups {
+            let digest = self.file.anchor_group(group, &written, dirty.cut).map_err(|error| self.failure(&error))?;
+            digests.push((group, digest));
+        }
+        Ok(digests)
+    }
+
+    /// All digests at the leader, or the failure of a rank.
+    #[allow(clippy::type_complexity, reason = "digests by group, or why there are none, unless all have to give up")]
+    fn gather_digests(
+        &self,
+        leader: i32,
+        own: Result<Vec<(u64, [u8; 32])>, Failure>,
+    ) -> Result<Result<Vec<(u64, [u8; 32])>, Failure>, Failure> {
+        let mut message = Writer::default();
+        match &own {
+            Ok(digests) => {
+                message.u32(0);
+                for (group, digest) in digests {
+                    message.u64(*group);
+                    message.0.extend_from_slice(digest);
+                }
+            }
+            Err(failure) => {
+                message.u32(1);
+                message.u32(failure.class as u32);
+                message.bytes(failure.sentence.as_bytes());
+            }
+        }
+        let mut outgoing = vec![Vec::new(); self.ranks.size as usize];
+        outgoing[leader as usize] = message.0;
+        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        let mut all = Vec::new();
+        for message in incoming.iter().filter(|message| !message.is_empty()) {
+            let mut reader = Reader::new(message);
+            if reader.u32() != 0 {
+                let class = reader.u32() as i32;
+                return Ok(Err(Failure::new(class, String::from_utf8_lossy(reader.bytes()))));
+            }
+            while !reader.is_done() {
+                let group = reader.u64();
+                let place = reader.skip(32);
+                all.push((group, message[place..place + 32].try_into().expect("32 bytes")));
+            }
+        }
+        all.sort_unstable_by_key(|(group, _)| *group);
+        own.map(|_| Ok(all))
+    }
+}

@@ -1,0 +1,372 @@
+//! Collective accesses of ranks whose blocks interleave.
+//!
+//! A share that one rank has all of is sealed there, before anything leaves it. Parts of shares go to an *owner*, a rank
+//! that may write the region, which merges and seals them; fine interleaving is then an exchange of parts and nothing
+//! else. What was sealed is written by collective calls below. Reading is the reverse: small parts are asked of owners.
+
+use std::collections::BTreeMap;
+
+use gambeson_file::{Access, Extent, Plan, Run, Staged};
+use gambeson_proto::file::region::RegionId;
+
+use super::SealedEngine;
+use super::parcel::{Reader, Writer};
+use crate::error::Failure;
+
+/// A share.
+type Key = (u64, RegionId);
+
+/// The blocks that a rank's request reaches from and to; of an empty one none.
+type Hull = (u64, u64);
+
+impl SealedEngine {
+    /// Writes what each rank has, together.
+    pub(super) fn write_all(&mut self, extents: &[Extent], from: &[u8]) -> Result<(), Failure> {
+        let may = self.file.check_may_write().map_err(|error| self.failure(&error));
+        let hull = if may.is_ok() { self.hull(extents) } else { EMPTY };
+        let hulls = self.hulls(hull)?;
+        if are_apart(&hulls) {
+            may?;
+            return if self.file.body().has_locks() {
+                self.file.write(extents, from)
+            } else {
+                // Nobody else of this handle writes to these blocks.
+                self.file.without_locks(|file| file.write(extents, from))
+            }
+            .map_err(|error| self.failure(&error));
+        }
+        let mut plan = Plan::default();
+        if may.is_ok() {
+            self.file.plan(&mut plan, extents, u64::MAX);
+        }
+        let reach = reach(&hulls);
+        let mut failed = may.err();
+        let mut outgoing: Vec<Writer> = (0..self.ranks.size).map(|_| Writer::default()).collect();
+        let mut own = Vec::new();
+        for access in plan.accesses() {
+            let region = access.share.region;
+            if let Err(error) = self.file.check_writable(region) {
+                failed.get_or_insert(failure(self, &error));
+                continue;
+            }
+            let covers = plan.covers(access);
+            if covers || access.share.entry.is_none() {
+                own.push(*access);
+            }
+            if access.share.entry.is_some() {
+                let owner = owner(&self.writers[usize::from(region)], reach, access.block);
+                ask(&mut outgoing[owner], &plan, access, if covers { None } else { Some(from) });
+            }
+        }
+        let outgoing: Vec<Vec<u8>> = outgoing.into_iter().map(|message| message.0).collect();
+        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        let parts = Parts::of(&incoming);
+        let lost = self.settle(&parts)?;
+        own.retain(|access| !lost.contains(&(access.block, access.share.region)));
+
+        let mut staged = Staged::default();
+        let sealed = self.file.without_locks(|file| file.stage(&plan, &own, from, &mut staged));
+        note(&mut failed, self, sealed);
+        let written = self.write_staged(&staged)?;
+        note(&mut failed, self, written);
+
+        let (plan, bytes) = parts.merged(&self.file, &incoming);
+        staged.clear();
+        let sealed = self.file.without_locks(|file| file.stage(&plan, plan.accesses(), &bytes, &mut staged));
+        note(&mut failed, self, sealed);
+        let written = self.write_staged(&staged)?;
+        note(&mut failed, self, written);
+        if let Some(end) =
+            extents.iter().filter(|extent| extent.length > 0).map(|extent| extent.offset + extent.length).max()
+        {
+            self.file.extend_known(end);
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Shares that several ranks have all of are written by the last of them alone; those that the others lose.
+    fn settle(&self, parts: &Parts) -> Result<std::collections::BTreeSet<Key>, Failure> {
+        let mut lost: Vec<Writer> = (0..self.ranks.size).map(|_| Writer::default()).collect();
+        let mut conflict = 0;
+        for (key, of) in &parts.0 {
+            let mut whole = of.iter().filter(|part| part.runs.is_empty()).map(|part| part.source).rev();
+            whole.next();
+            for source in whole {
+                conflict = 1;
+                lost[source].u64(key.0);
+                lost[source].u32(key.1.into());
+            }
+        }
+        let mut own = std::collections::BTreeSet::new();
+        if self.ranks.max(self.mpi, conflict)? == 0 {
+            return Ok(own);
+        }
+        let lost: Vec<Vec<u8>> = lost.into_iter().map(|message| message.0).collect();
+        for message in self.ranks.exchange(self.mpi, &lost)? {
+            let mut reader = Reader::new(&message);
+            while !reader.is_done() {
+                own.insert((reader.u64(), reader.u32() as RegionId));
+            }
+        }
+        Ok(own)
+    }
+
+    /// Writes what was sealed, if any rank has something.
+    fn write_staged(&self, staged: &Staged) -> Result<Result<(), gambeson_file::Error>, Failure> {
+        let pieces = staged.pieces.len() as i64;
+        let most = self.ranks.max(self.mpi, pieces)?;
+        if most == 0 {
+            return Ok(Ok(()));
+        }
+        let written = self.file.body().write_all(&staged.pieces, &staged.bytes, most == 1);
+        Ok(written.map_err(|error| self.file.storage_error("writing it failed", error)))
+    }
+
+    /// Reads what each rank wants, together.
+    pub(super) fn read_all(&mut self, extents: &[Extent], into: &mut [u8]) -> Result<usize, Failure> {
+        let clipped = self.file.clip(extents).map_err(|error| self.failure(&error));
+        let (limit, count) = clipped.as_ref().copied().unwrap_or((0, 0));
+        let mut plan = Plan::default();
+        self.file.plan(&mut plan, extents, limit);
+        // What a rank wants the greater part of it fetches itself; of small parts many are in one share.
+        let is_small = |access: &&Access| {
+            let wanted: u64 = plan.runs(access).iter().map(|run| u64::from(run.length)).sum();
+            access.share.entry.is_some() && plan.runs(access).len() > 1 && 2 * wanted <= u64::from(access.share.len)
+        };
+        let small: Vec<Access> = plan.accesses().iter().filter(is_small).copied().collect();
+        if self.ranks.max(self.mpi, small.len() as i64)? == 0 {
+            clipped?;
+            return self.file.read(extents, into).map_err(|error| self.failure(&error));
+        }
+        let hulls = self.hulls(self.hull(extents))?;
+        let reach = reach(&hulls);
+        let mut failed = clipped.err();
+        let mut outgoing: Vec<Writer> = (0..self.ranks.size).map(|_| Writer::default()).collect();
+        let mut asked: Vec<Vec<Access>> = vec![Vec::new(); self.ranks.size as usize];
+        for access in &small {
+            let region = access.share.region;
+            if let Err(error) = self.file.check_readable(region) {
+                for run in plan.runs(access) {
+                    into[run.buffer..run.buffer + run.length as usize].fill(0);
+                }
+                failed.get_or_insert(failure(self, &error));
+                continue;
+            }
+            let owner = owner(&self.readers[usize::from(region)], reach, access.block);
+            ask(&mut outgoing[owner], &plan, access, None);
+            asked[owner].push(*access);
+        }
+        let outgoing: Vec<Vec<u8>> = outgoing.into_iter().map(|message| message.0).collect();
+        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        let answers = self.answer(&incoming);
+        let answers = self.ranks.exchange(self.mpi, &answers)?;
+        for (asked, answer) in asked.iter().zip(&answers).filter(|(asked, _)| !asked.is_empty()) {
+            let mut reader = Reader::new(answer);
+            let sentence = reader.bytes();
+            if !sentence.is_empty() {
+                let what = String::from_utf8_lossy(sentence);
+                failed.get_or_insert(Failure::new(self.mpi.abi.class.io, what));
+            }
+            for access in asked {
+                for run in plan.runs(access) {
+                    let place = reader.skip(run.length as usize);
+                    into[run.buffer..][..run.length as usize].copy_from_slice(&answer[place..][..run.length as usize]);
+                }
+            }
+        }
+        let mut large = Plan::default();
+        for access in plan.accesses().iter().filter(|access| !is_small(access)) {
+            large.push(access.block, access.share, plan.runs(access).iter().copied());
+        }
+        let read = self.file.read_plan(&large, into);
+        note(&mut failed, self, read);
+        failed.map_or(Ok(count), Err)
+    }
+
+    /// What other ranks have asked for, opened: for each an error's sentence, if there is one, and the bytes in the order
+    /// in which it asked.
+    fn answer(&mut self, incoming: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let wanted = Parts::of(incoming);
+        let mut lengths = vec![0; incoming.len()];
+        for part in wanted.0.values().flatten() {
+            lengths[part.source] += part.length();
+        }
+        let starts: Vec<usize> =
+            lengths.iter().scan(0, |at, length| Some(std::mem::replace(at, *at + length))).collect();
+        let mut bytes = vec![0; lengths.iter().sum()];
+        let mut plan = Plan::default();
+        for (&(block, region), parts) in &wanted.0 {
+            let map = self.file.header().table().layout().block(block);
+            let (_, share) = map.share(region).expect("a rank asks for a share that there is");
+            let mut runs: Vec<Run> = Vec::new();
+            for part in parts {
+                let mut at = starts[part.source] + part.before;
+                for &(from, length) in &part.runs {
+                    runs.push(Run { at: from, length, buffer: at });
+                    at += length as usize;
+                }
+            }
+            plan.push(block, *share, runs.into_iter());
+        }
+        let read = self.file.read_plan(&plan, &mut bytes);
+        let sentence = read.err().map(|error| error.to_string()).unwrap_or_default();
+        starts
+            .iter()
+            .zip(&lengths)
+            .map(|(&start, &length)| {
+                let mut message = Writer::default();
+                if length > 0 {
+                    message.bytes(sentence.as_bytes());
+                    message.0.extend_from_slice(&bytes[start..start + length]);
+                }
+                message.0
+            })
+            .collect()
+    }
+
+    fn hull(&self, extents: &[Extent]) -> Hull {
+        let geometry = self.file.geometry();
+        let blocks = extents.iter().filter(|extent| extent.length > 0);
+        let blocks =
+            blocks.map(|extent| (geometry.block(extent.offset), geometry.block(extent.offset + extent.length - 1) + 1));
+        blocks.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(EMPTY)
+    }
+
+    fn hulls(&self, own: Hull) -> Result<Vec<Hull>, Failure> {
+        let all = self.ranks.gather(self.mpi, &[own.0.cast_signed(), own.1.cast_signed()])?;
+        Ok(all.chunks(2).map(|hull| (hull[0].cast_unsigned(), hull[1].cast_unsigned())).collect())
+    }
+}
+
+/// Tells an owner of what this rank has of a share: all of it, or runs, with their bytes if it is to write them.
+fn ask(message: &mut Writer, plan: &Plan, access: &Access, from: Option<&[u8]>) {
+    message.u64(access.block);
+    message.u32(access.share.region.into());
+    let is_whole = from.is_none() && plan.covers(access) && plan.runs(access).len() == 1;
+    let runs = if is_whole { &[][..] } else { plan.runs(access) };
+    message.u32(runs.len() as u32);
+    for run in runs {
+        message.u32(run.at);
+        message.u32(run.length);
+    }
+    message.u32(u32::from(from.is_some()));
+    if let Some(from) = from {
+        for run in runs {
+            message.0.extend_from_slice(&from[run.buffer..][..run.length as usize]);
+        }
+    }
+}
+
+/// What one rank has of a share, or wants.
+struct Part {
+    source: usize,
+    /// Where in the share and how long; none: all of it.
+    runs: Vec<(u32, u32)>,
+    /// Where the bytes begin in the source's message.
+    place: usize,
+    /// How many bytes the source has asked for before.
+    before: usize,
+}
+
+impl Part {
+    fn length(&self) -> usize {
+        self.runs.iter().map(|run| run.1 as usize).sum()
+    }
+}
+
+/// What all ranks have of the shares of one owner, in order of rank.
+struct Parts(BTreeMap<Key, Vec<Part>>);
+
+impl Parts {
+    fn of(incoming: &[Vec<u8>]) -> Self {
+        let mut parts: BTreeMap<Key, Vec<Part>> = BTreeMap::new();
+        for (source, message) in incoming.iter().enumerate() {
+            let mut reader = Reader::new(message);
+            let mut before = 0;
+            while !reader.is_done() {
+                let key = (reader.u64(), reader.u32() as RegionId);
+                let runs: Vec<(u32, u32)> = (0..reader.u32()).map(|_| (reader.u32(), reader.u32())).collect();
+                let mut part = Part { source, runs, place: 0, before };
+                if reader.u32() == 1 {
+                    part.place = reader.skip(part.length());
+                }
+                before += part.length();
+                parts.entry(key).or_default().push(part);
+            }
+        }
+        Parts(parts)
+    }
+
+    /// The parts of shares that no rank has all of, as one request of this owner's.
+    fn merged(&self, file: &gambeson_file::SealedFile<super::MpiBody>, incoming: &[Vec<u8>]) -> (Plan, Vec<u8>) {
+        let (mut plan, mut bytes) = (Plan::default(), Vec::new());
+        for (&(block, region), parts) in &self.0 {
+            // Who has all of a share has every byte that others have, too: what overlaps may end as either has it.
+            if parts.iter().any(|part| part.runs.is_empty()) {
+                continue;
+            }
+            let mut runs: Vec<Run> = Vec::new();
+            for part in parts {
+                let mut place = part.place;
+                for &(at, length) in &part.runs {
+                    runs.push(Run { at, length, buffer: bytes.len() });
+                    bytes.extend_from_slice(&incoming[part.source][place..place + length as usize]);
+                    place += length as usize;
+                }
+            }
+            let map = file.header().table().layout().block(block);
+            let (_, share) = map.share(region).expect("a rank has a part of a share that there is");
+            plan.push(block, *share, apart(runs).into_iter());
+        }
+        (plan, bytes)
+    }
+}
+
+/// Runs in order, without what another has already.
+fn apart(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_by_key(|run| run.at);
+    let mut end = 0;
+    let mut apart: Vec<Run> = Vec::with_capacity(runs.len());
+    for mut run in runs {
+        let skip = end.max(run.at) - run.at;
+        if skip >= run.length {
+            continue;
+        }
+        run = Run { at: run.at + skip, length: run.length - skip, buffer: run.buffer + skip as usize };
+        end = run.at + run.length;
+        apart.push(run);
+    }
+    apart
+}
+
+/// Whether no block is in two hulls.
+fn are_apart(hulls: &[Hull]) -> bool {
+    let mut hulls: Vec<Hull> = hulls.iter().filter(|hull| **hull != EMPTY).copied().collect();
+    hulls.sort_unstable();
+    hulls.windows(2).all(|pair| pair[0].1 <= pair[1].0)
+}
+
+/// What all of them reach over.
+fn reach(hulls: &[Hull]) -> Hull {
+    let hulls = hulls.iter().filter(|hull| **hull != EMPTY).copied();
+    hulls.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or(EMPTY)
+}
+
+/// The owner of a block among those that may be: each has as many blocks of the reach, in a row.
+fn owner(holders: &[i32], (from, to): Hull, block: u64) -> usize {
+    let place = u128::from(block - from) * holders.len() as u128 / u128::from(to - from);
+    holders[place as usize] as usize
+}
+
+/// Keeps the first failure.
+fn note(failed: &mut Option<Failure>, engine: &SealedEngine, result: Result<(), gambeson_file::Error>) {
+    if let Err(error) = result {
+        failed.get_or_insert(failure(engine, &error));
+    }
+}
+
+fn failure(engine: &SealedEngine, error: &gambeson_file::Error) -> Failure {
+    super::failure(engine.mpi, error)
+}
+
+const EMPTY: Hull = (0, 0);

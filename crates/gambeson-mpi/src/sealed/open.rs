@@ -1,0 +1,186 @@
+//! Opening: one rank reads the head, each checks it with the labels that it knows, and the leader begins the session.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gambeson_file::{Cause, Error, Head, Map, SealedFile, Shape, create};
+use gambeson_keys::Keys;
+use gambeson_proto::file::region::RegionId;
+
+use super::tell::Ranks;
+use super::{MpiBody, SealedEngine, failure};
+use crate::error::Failure;
+use crate::mpi::Mpi;
+
+/// A file that is to be made: what its rule says.
+pub(crate) struct New {
+    pub(crate) label: String,
+    pub(crate) suite: gambeson_proto::file::FileSuite,
+    pub(crate) shape: Shape,
+}
+
+/// Where the file is, and whose.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The library's handle.
+    pub(crate) file: usize,
+    /// As the program named it.
+    pub(crate) name: &'a str,
+    /// As the file system knows it.
+    pub(crate) path: &'a Path,
+    pub(crate) is_writable: bool,
+}
+
+/// Opens a sealed file at all ranks, after making it if it is new and empty.
+///
+/// # Errors
+/// On all ranks alike, if nobody here knows a label of it, or it is not as it was left; for writing, if nobody may sign.
+pub(crate) fn open(
+    mpi: &'static Mpi,
+    ranks: Ranks,
+    place: Place<'_>,
+    keys: Arc<dyn Keys>,
+    new: Option<&New>,
+) -> Result<SealedEngine, Failure> {
+    let body = || MpiBody::new(mpi, place.file, place.path);
+    if let Some(new) = new {
+        make(mpi, ranks, place, keys.as_ref(), new)?;
+    }
+    let read = (ranks.rank == 0).then(|| read_head(mpi, place.name, &body()));
+    let head = ranks.told_bytes(mpi, 0, read)?;
+    let head = Head::decode(&head).expect("rank 0 has sent a head");
+    let mut file = check(mpi, ranks, place.name, &body, head, &keys)?;
+    let access = Access::of(mpi, ranks, &file)?;
+    let leader = if place.is_writable {
+        let Some(leader) = access.signers.first().copied() else {
+            let what = format!(
+                "{}: it is opened for writing, and no rank has a key that may write to it; open it for reading (MPI_MODE_RDONLY), or ask its owner for an export of a label that may write",
+                place.name
+            );
+            return Err(Failure::new(mpi.abi.class.access, what));
+        };
+        let begun = (ranks.rank == leader)
+            .then(|| file.begin().map(|head| head.encode()).map_err(|error| failure(mpi, &error)));
+        let head = ranks.told_bytes(mpi, leader, begun)?;
+        if ranks.rank != leader {
+            let head = Head::decode(&head).expect("the leader has sent a head");
+            agreed(mpi, ranks, file.join(head))?;
+        } else {
+            agreed(mpi, ranks, Ok(()))?;
+        }
+        Some(leader)
+    } else {
+        None
+    };
+    Ok(SealedEngine { mpi, ranks, file, leader, readers: access.readers, writers: access.writers, is_atomic: false })
+}
+
+/// Makes the file, at the first rank that may write under its label.
+fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new: &New) -> Result<(), Failure> {
+    let label = keys.label(&new.label);
+    let may = matches!(&label, Ok(label) if label.may_write);
+    let all = ranks.gather(mpi, &[i64::from(may)])?;
+    let Some(maker) = all.iter().position(|&may| may == 1) else {
+        let why = match label {
+            Ok(_) => format!("label \"{}\" is here for reading alone", new.label),
+            Err(error) => error.to_string(),
+        };
+        let what = format!(
+            "{}: the policy has it sealed under label \"{}\", and no rank may write under that; this one: {why}",
+            place.name, new.label
+        );
+        return Err(Failure::new(mpi.abi.class.access, what));
+    };
+    let made = (ranks.rank == maker as i32).then(|| {
+        let map = Map { label: Some(new.label.clone()), suite: new.suite, parts: Vec::new() };
+        let body = MpiBody::new(mpi, place.file, place.path);
+        create(place.name, &body, keys, new.shape, &[map]).map_err(|error| failure(mpi, &error))
+    });
+    ranks.told(mpi, maker as i32, made)
+}
+
+fn read_head(mpi: &Mpi, name: &str, body: &MpiBody) -> Result<Vec<u8>, Failure> {
+    match Head::read(body) {
+        Ok(Some(head)) => Ok(head.encode()),
+        Ok(None) => Err(Failure::new(mpi.abi.class.io, format!("{name}: its header is gone"))),
+        Err(error) => {
+            Err(Failure::new(super::body::class(mpi, &error), format!("{name}: reading its header failed: {error}")))
+        }
+    }
+}
+
+/// Each rank checks the head. Who knows none of the labels goes by what those say who do.
+fn check(
+    mpi: &'static Mpi,
+    ranks: Ranks,
+    name: &str,
+    body: &impl Fn() -> MpiBody,
+    head: Head,
+    keys: &Arc<dyn Keys>,
+) -> Result<SealedFile<MpiBody>, Failure> {
+    let opened = SealedFile::open(name, body(), head.clone(), keys.clone());
+    let verdict = match &opened {
+        Ok(_) => KNOWS,
+        Err(Error { cause: Cause::Key, .. }) => KNOWS_NONE,
+        Err(_) => REFUSES,
+    };
+    let all = ranks.gather(mpi, &[verdict])?;
+    if all.contains(&REFUSES) {
+        return opened.map_err(|error| failure(mpi, &error)).and_then(|_| {
+            let rank = all.iter().position(|&verdict| verdict == REFUSES).expect("there is one");
+            Err(Failure::new(mpi.abi.class.io, format!("{name}: rank {rank} refuses it, and says why")))
+        });
+    }
+    let Some(knows) = all.iter().position(|&verdict| verdict == KNOWS) else {
+        return opened.map_err(|error| failure(mpi, &error));
+    };
+    let told = opened.as_ref().ok().filter(|_| ranks.rank == knows as i32);
+    let table = ranks.broadcast(mpi, knows as i32, told.map(|file| file.header().table().digest().to_vec()))?;
+    let file = opened.or_else(|_| {
+        let vouched = table.try_into().ok();
+        SealedFile::open_vouched(name, body(), head, keys.clone(), vouched)
+    });
+    agreed(mpi, ranks, file)
+}
+
+/// The result, if it is one at all ranks.
+fn agreed<T>(mpi: &Mpi, ranks: Ranks, result: Result<T, Error>) -> Result<T, Failure> {
+    let failed = ranks.max(mpi, i64::from(result.is_err()))? != 0;
+    let result = result.map_err(|error| failure(mpi, &error))?;
+    if failed {
+        return Err(Failure::new(mpi.abi.class.io, "another rank failed at this, and says why"));
+    }
+    Ok(result)
+}
+
+/// Who may do what with a file.
+pub(super) struct Access {
+    pub(super) readers: Vec<Vec<i32>>,
+    pub(super) writers: Vec<Vec<i32>>,
+    signers: Vec<i32>,
+}
+
+impl Access {
+    pub(super) fn of(mpi: &Mpi, ranks: Ranks, file: &SealedFile<MpiBody>) -> Result<Self, Failure> {
+        let regions = file.header().table().regions();
+        let mut own: Vec<i64> = vec![i64::from(file.may_sign())];
+        for region in 0..regions.len() as RegionId {
+            let may_read = i64::from(file.unreadable(region).is_none());
+            own.push(may_read | i64::from(file.may_write(region)) << 1);
+        }
+        let all = ranks.gather(mpi, &own)?;
+        let who = |place: usize, bit: i64| {
+            let each = all.chunks(own.len()).zip(0..);
+            each.filter(|(of, _)| of[place] & bit != 0).map(|(_, rank)| rank).collect::<Vec<i32>>()
+        };
+        Ok(Access {
+            signers: who(0, 1),
+            readers: (1..own.len()).map(|place| who(place, 1)).collect(),
+            writers: (1..own.len()).map(|place| who(place, 2)).collect(),
+        })
+    }
+}
+
+const KNOWS: i64 = 0;
+const KNOWS_NONE: i64 = 1;
+const REFUSES: i64 = 2;

@@ -1,0 +1,131 @@
+"""Files that MPI programs write under `gambeson run`: sealed by the policy's rules, and as they were to the program."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from harness.jobs import Job, run_marked
+from harness.mpis import Mpi, clean_environment
+
+PROGRAM = Path(__file__).parent.parent / "programs" / "files.py"
+CANARY = b"canary: patient 0815"
+RULES = '[[file]]\npattern = "*.sealed"\nlabel = "clinical"\n'
+
+
+@dataclass
+class Lab:
+    """A folder with a policy and somebody's keys, in which jobs run."""
+
+    gambeson: Path
+    mpi: Mpi
+    folder: Path
+
+    def keys(self, name: str, *labels: str) -> Path:
+        """A key store that opens by itself, with labels of its own."""
+        store = self.folder / name
+        self.tool({"GAMBESON_KEYS": str(store)}, "key", "init", "--key-file")
+        for label in labels:
+            self.tool({"GAMBESON_KEYS": str(store)}, "key", "create", label)
+        return store
+
+    def tool(self, more: dict[str, str], *words: str, status: int = 0) -> str:
+        command = [str(self.gambeson), *words]
+        environment = {**clean_environment(), "HOME": str(self.folder), **more}
+        done = subprocess.run(
+            command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == status, done
+        return done.stdout + done.stderr
+
+    def run(self, *words: str, n: int = 3, keys: Path | None = None, roles: list[Path] | None = None) -> Job:
+        """A job of files.py; with `roles`, one rank for each of these key stores."""
+        options = ["run", "--quiet", "--policy", str(self.folder / "gambeson.toml"), "--", *self.mpi.mpiexec]
+        program = [self.mpi.python, str(PROGRAM), *words]
+        if roles:
+            parts = [["-n", "1", "env", f"GAMBESON_KEYS={store}", *program] for store in roles]
+            ranks = [word for part in parts for word in [*part, ":"]][:-1]
+        else:
+            ranks = ["-n", str(n), *program]
+        environment = {**clean_environment(), **self.mpi.common, "HOME": str(self.folder)}
+        if keys:
+            environment["GAMBESON_KEYS"] = str(keys)
+        return run_marked([str(self.gambeson), *options, *ranks], env=environment, timeout=120, cwd=self.folder)
+
+
+@pytest.fixture
+def lab(gambeson: Path, mpi: Mpi, tmp_path: Path) -> Lab:
+    policy = tmp_path / "gambeson.toml"
+    policy.write_text(RULES)
+    policy.chmod(0o600)
+    return Lab(gambeson, mpi, tmp_path)
+
+
+def test_a_program_writes_and_reads_sealed_files(lab: Lab) -> None:
+    keys = lab.keys("keys", "clinical")
+    sealed, plain = lab.folder / "a.sealed", lab.folder / "a.plain"
+    for file in (sealed, plain):
+        for action in ("write", "read"):
+            job = lab.run(action, str(file), keys=keys).check()
+            assert "done" in job.stdout, job.describe()
+    assert CANARY in plain.read_bytes()
+    assert CANARY not in sealed.read_bytes()
+    # Another number of ranks reads what was written.
+    assert "rank 4" in lab.run("refused", str(sealed), keys=keys, n=5).check().stdout
+
+
+def test_each_rank_acts_under_its_own_identity(lab: Lab) -> None:
+    mine, theirs = lab.keys("mine", "clinical"), lab.keys("theirs", "trial")
+    sealed = lab.folder / "a.sealed"
+    lab.run("write", str(sealed), keys=mine).check()
+    job = lab.run("refused", str(sealed), roles=[mine, theirs, mine]).check()
+    for rank in (0, 2):
+        assert f"rank {rank} read {CANARY!r}" in job.stdout, job.describe()
+    line = next(line for line in job.stdout.splitlines() if line.startswith("rank 1 "))
+    assert "class True" in line and 'label "clinical"' in line and "region 0" in line, line
+    nobody = lab.run("refused", str(sealed), keys=theirs).check()
+    assert nobody.stdout.count("no label of it is known here") == 3, nobody.describe()
+
+
+def test_what_reads_may_not_write(lab: Lab) -> None:
+    mine, theirs = lab.keys("mine", "clinical"), lab.keys("theirs")
+    sealed = lab.folder / "a.sealed"
+    lab.run("write", str(sealed), keys=mine).check()
+    word = lab.folder / "word"
+    word.touch(0o600)
+    word.write_text("correct horse battery\n")
+    handed = lab.folder / "handed"
+    lab.tool(
+        {"GAMBESON_KEYS": str(mine)},
+        "key",
+        "export",
+        "--read-only",
+        "--export-passphrase-file",
+        str(word),
+        str(handed),
+        "clinical",
+    )
+    lab.tool({"GAMBESON_KEYS": str(theirs)}, "key", "import", "--export-passphrase-file", str(word), str(handed))
+    assert lab.run("refused", str(sealed), keys=theirs).check().stdout.count(repr(CANARY)) == 3
+    job = lab.run("refused", str(sealed), "write", keys=theirs)
+    assert "no rank has a key that may write" in job.output and "class True" in job.stdout, job.describe()
+
+
+def test_a_plain_file_is_not_taken_for_a_sealed_one(lab: Lab) -> None:
+    keys = lab.keys("keys", "clinical")
+    (lab.folder / "a.sealed").write_bytes(b"x" * 1000)
+    job = lab.run("refused", str(lab.folder / "a.sealed"), keys=keys)
+    assert "gambeson file seal" in job.stdout and 'label "clinical"' in job.stdout, job.describe()
+    without = lab.run("write", str(lab.folder / "b.sealed"))
+    assert without.status != 0 and "no rank may write under that" in without.output, without.describe()
+
+
+def test_the_policy_says_which_files_are_sealed(lab: Lab) -> None:
+    said = lab.tool({}, "policy", "check", "--policy", "gambeson.toml", "--file", "x.sealed", "--file", "x.h5")
+    assert 'x.sealed  sealed under "clinical"' in said and "x.h5  in clear: no rule matches" in said, said
+    report = json.loads(lab.tool({}, "policy", "check", "--policy", "gambeson.toml", "--json", "--file", "x.sealed"))
+    assert report["sealed_files"][0]["rule"]["label"] == "clinical"
+    assert Path(report["sealed_files"][0]["path"]).name == "x.sealed"

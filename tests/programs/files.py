@@ -1,0 +1,84 @@
+"""What a program with files does: writes with all ranks, reads as other ranks, and says what went wrong.
+
+files.py write FILE      each rank writes a strip by itself, then all write interleaved records together
+files.py read FILE       each rank reads another's strip, and its own records
+files.py refused FILE    opens and reads; each rank prints the class and the sentence of the first error
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+WORLD = MPI.COMM_WORLD
+STRIP = 100_003
+RECORD = 10
+RECORDS = 5_000
+
+
+def strip(rank: int) -> np.ndarray:
+    return np.arange(STRIP, dtype=np.int32) * 7 + rank
+
+
+def records(rank: int) -> np.ndarray:
+    return np.arange(RECORD * RECORDS, dtype=np.int32) * 3 + 1_000_000 * rank
+
+
+def interleaved(file: MPI.File) -> MPI.Datatype:
+    """Sets a view of every rank's own records behind the strips."""
+    kind = MPI.INT32_T.Create_vector(RECORDS, RECORD, RECORD * WORLD.size).Commit()
+    file.Set_view(4 * STRIP * WORLD.size + 4 * RECORD * WORLD.rank, MPI.INT32_T, kind)
+    return kind
+
+
+def write(name: str) -> None:
+    file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    file.Write_at(4 * STRIP * WORLD.rank, b"canary: patient 0815" + strip(WORLD.rank).tobytes()[20:])
+    kind = interleaved(file)
+    file.Write_all(records(WORLD.rank))
+    file.Sync()
+    got = np.zeros(RECORD * RECORDS, dtype=np.int32)
+    file.Read_at_all(0, got)
+    assert (got == records(WORLD.rank)).all()
+    file.Close()
+    kind.Free()
+
+
+def read(name: str) -> None:
+    file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
+    assert file.Get_size() == 4 * (STRIP + RECORD * RECORDS) * WORLD.size
+    other = (WORLD.rank + 1) % WORLD.size
+    got = np.zeros(STRIP, dtype=np.int32)
+    file.Read_at(4 * STRIP * other, got)
+    assert (got[5:] == strip(other)[5:]).all() and got.tobytes()[:20] == b"canary: patient 0815"
+    kind = interleaved(file)
+    got = np.zeros(RECORD * RECORDS, dtype=np.int32)
+    file.Read_all(got)
+    assert (got == records(WORLD.rank)).all()
+    file.Close()
+    kind.Free()
+
+
+def refused(name: str) -> None:
+    try:
+        file = MPI.File.Open(WORLD, name, MPI.MODE_RDWR if "write" in sys.argv else MPI.MODE_RDONLY)
+        got = np.ones(STRIP, dtype=np.int32)
+        status = MPI.Status()
+        try:
+            file.Read_at(4 * STRIP * WORLD.rank, got, status)
+            print(f"rank {WORLD.rank} read {got.tobytes()[:20]!r}", flush=True)
+        finally:
+            WORLD.Barrier()
+    except MPI.Exception as error:
+        print(
+            f"rank {WORLD.rank} class {error.Get_error_class() == MPI.ERR_ACCESS} {error.Get_error_string()}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    {"write": write, "read": read, "refused": refused}[sys.argv[1]](sys.argv[2])
+    if WORLD.rank == 0:
+        print("done")
