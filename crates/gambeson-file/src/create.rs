@@ -35,8 +35,6 @@ pub struct Shape {
     pub block_len: u32,
     /// Two slots per block.
     pub two_slots: bool,
-    /// Data at the program's offsets, in a file of its own.
-    pub detached: bool,
 }
 
 /// A data key for one region, by somebody who may write under its label.
@@ -52,7 +50,7 @@ pub struct Offer {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { block_len: geometry::BLOCK_LEN, two_slots: false, detached: false }
+        Shape { block_len: geometry::BLOCK_LEN, two_slots: false }
     }
 }
 
@@ -86,7 +84,7 @@ pub fn rewrap(keys: &dyn Keys, label: &str, secret: &Secret32, id: KeyId) -> Res
 
 /// The fields of a new file's table: its first map is the rest. `offers`: one for each map with a label.
 pub fn compose(file: FileId, shape: Shape, maps: &[Map], offers: &[Option<Offer>]) -> Fields {
-    let geometry = Geometry { two_slots: shape.two_slots, detached: shape.detached, ..Geometry::new(shape.block_len) };
+    let geometry = Geometry { two_slots: shape.two_slots, ..Geometry::new(shape.block_len) };
     let mut fields = Fields { file, geometry, labels: Vec::new(), regions: Vec::new() };
     add(&mut fields, maps, offers);
     fields
@@ -182,8 +180,10 @@ pub fn write_first(
     let state = empty_state();
     let header = header(name, keys, table, signatures, state)?;
     let bytes = header.encode().map_err(|error| Error::new(Cause::Header, name, error.to_string()))?;
-    let piece = Piece { offset: header.table().geometry().header(HeaderCopy::A), length: bytes.len() };
-    let written = body.set_length(0).and_then(|()| body.write(&[piece], &bytes));
+    let geometry = header.table().geometry();
+    let pieces =
+        [HeaderCopy::A, HeaderCopy::B].map(|copy| Piece { offset: geometry.header(copy), length: bytes.len() });
+    let written = body.set_length(0).and_then(|()| body.write(&pieces, &[&bytes[..], &bytes].concat()));
     written.map_err(|error| Error::below(name, "writing its header failed", error))
 }
 

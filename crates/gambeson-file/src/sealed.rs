@@ -258,6 +258,11 @@ fn believe(
         let cause = if matches!(error, Distrust::Unknown) { Cause::Key } else { Cause::Header };
         Error::new(cause, name, error.to_string())
     })?;
+    let geometry = header.table().geometry();
+    if geometry.detached || geometry.two_slots {
+        let what = "it is a detached file or has two slots per block, which this version does not read";
+        return Err(Error::new(Cause::Kind, name, what));
+    }
     let anchoring = match keys.anchor(header.table().file()) {
         Ok(Some(anchor)) => {
             check_anchor(name, &header, &anchor)?;

@@ -222,17 +222,20 @@ impl<B: Body> SealedFile<B> {
         Ok(())
     }
 
-    /// Writes the header where the older copy is, signed anew.
+    /// Writes the header where the older copy is, signed anew. A closed one then goes to both places, so that a file
+    /// outlives the damage of either.
     pub(crate) fn write_header(&mut self) -> Result<(), Error> {
         self.state.serial += 1;
         let (signer, signature) = sign_state(&self.name, self.keys.as_ref(), self.header.table(), &self.state)?;
         self.header = self.header.with_state(self.state, signer, signature);
         let bytes = self.header.encode().map_err(|error| Error::new(Cause::Header, &self.name, error.to_string()))?;
-        let other = self.copy.other();
-        let piece = Piece { offset: self.geometry.header(other), length: bytes.len() };
-        let written = self.body.write(&[piece], &bytes);
-        written.map_err(|error| Error::below(&self.name, "writing its header failed", error))?;
-        self.copy = other;
+        for _ in 0..if self.state.status == Status::Closed { 2 } else { 1 } {
+            let other = self.copy.other();
+            let piece = Piece { offset: self.geometry.header(other), length: bytes.len() };
+            let written = self.body.write(&[piece], &bytes);
+            written.map_err(|error| Error::below(&self.name, "writing its header failed", error))?;
+            self.copy = other;
+        }
         Ok(())
     }
 
