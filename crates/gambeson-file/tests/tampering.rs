@@ -63,7 +63,7 @@ fn make(path: &Path, keys: &Arc<Ring>, two_slots: bool) {
         .zip(&maps)
         .map(|(region, map)| map.label.as_deref().map(|label| offer(keys.as_ref(), label, file, region, 1).unwrap()))
         .collect();
-    let shape = Shape { block_len: BLOCK as u32, two_slots, ..Shape::default() };
+    let shape = Shape { block_len: BLOCK as u32, two_slots };
     let mut fields = compose(file, shape, &maps, &offers);
     fields.geometry = Geometry { shares: 2, group_blocks: 2, groups: 2, header_len: 4096, ..fields.geometry };
     let table = gambeson_file::table("it", fields).unwrap();
