@@ -116,7 +116,13 @@ impl Store {
         let header = Header { kind: Kind::Store, id, serial: 0, lock };
         let ring = Ring::empty(store);
         let mut made = Store { place: place.to_owned(), header, master, anchor_key, ring };
-        made.write()?;
+        if let Err(error) = made.write() {
+            if let Lock::KeyFile(path) = &made.header.lock {
+                // It opens nothing, and would be in the way of the next attempt.
+                let _ = fs::remove_file(place.join(path));
+            }
+            return Err(error);
+        }
         Ok(made)
     }
 

@@ -15,8 +15,8 @@ use crate::failure::Failure;
 
 /// Keeps the keys that files are sealed with
 ///
-/// Files are sealed under labels, such as "clinical". A key store holds the keys of labels: what opens files, and what
-/// signs them, which only those have who may write. To begin:
+/// Files are sealed under labels, such as "clinical". A key store holds the keys of labels: what
+/// opens files, and what signs them, which only those have who may write. To begin:
 ///
 ///   gambeson key init                       makes your key store, under a passphrase
 ///   gambeson key create clinical            makes a label
