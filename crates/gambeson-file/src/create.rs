@@ -177,6 +177,11 @@ pub fn write_first(
     table: Table,
     signatures: &[(u16, [u8; 64])],
 ) -> Result<(), Error> {
+    let geometry = table.geometry();
+    if geometry.detached || geometry.two_slots {
+        let what = "this version makes no detached files and none with two slots per block";
+        return Err(Error::new(Cause::Kind, name, what));
+    }
     let state = empty_state();
     let header = header(name, keys, table, signatures, state)?;
     let bytes = header.encode().map_err(|error| Error::new(Cause::Header, name, error.to_string()))?;

@@ -98,8 +98,19 @@ impl Locks {
     }
 }
 
+impl Held {
+    /// Gives up the knowledge of a lock without unlocking: two locks of one descriptor on one range are one, and the
+    /// other's holder unlocks it.
+    pub(crate) fn leave_to_other(mut self) {
+        self.range = 0..0;
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.range.is_empty() {
+            return;
+        }
         // Unlocking fails only where locking has failed.
         let _ = self.locks.set(&self.range, libc::F_UNLCK, libc::F_OFD_SETLK);
     }

@@ -49,7 +49,7 @@ pub(crate) struct Session {
     pub(crate) journal: Journal,
     /// The file's size, as far as this process knows.
     pub(crate) size: u64,
-    /// The generation that was closed last: what is of a later one is being written now.
+    /// The generation before this session's: what is of a later one is being written now.
     pub(crate) base: u64,
     /// Held by the process that began the session, as long as the file is open.
     pub(crate) lock: Option<Held>,

@@ -52,8 +52,7 @@ impl<B: Body> SealedFile<B> {
                 None
             }
         };
-        let State { size, closed, .. } = self.state;
-        self.session = Some(Session { size, base: closed, lock, ..Session::default() });
+        self.session = Some(Session { size: self.state.size, base: self.base(), lock, ..Session::default() });
         self.head()
     }
 
@@ -63,9 +62,14 @@ impl<B: Body> SealedFile<B> {
     /// As [`SealedFile::open`].
     pub fn join(&mut self, head: Head) -> Result<(), Error> {
         self.renew(head)?;
-        let State { size, closed, .. } = self.state;
-        self.session = Some(Session { size, base: closed, ..Session::default() });
+        self.session = Some(Session { size: self.state.size, base: self.base(), ..Session::default() });
         Ok(())
+    }
+
+    /// The generation before the one that is being written. What is between it and the last close is of sessions that
+    /// were never closed, and no more believed than before.
+    fn base(&self) -> u64 {
+        self.state.generation - 1
     }
 
     /// A new generation, which the header says is open.
@@ -168,9 +172,9 @@ impl<B: Body> SealedFile<B> {
 
     /// Goes on with a session that was anchored.
     fn go_on(&mut self) {
-        let State { size, closed, .. } = self.state;
+        let (size, base) = (self.state.size, self.base());
         let session = self.session.as_mut().expect("who anchors has a session");
-        (session.size, session.base) = (size, closed);
+        (session.size, session.base) = (size, base);
     }
 
     /// Goes on with a session that another process of the program has anchored.
@@ -259,12 +263,12 @@ impl<B: Body> SealedFile<B> {
     fn is_alone(&mut self) -> bool {
         let alone = self.body.try_lock(SESSION, Mode::Exclusive).ok().flatten();
         let is_alone = alone.is_some();
-        // Two locks of one descriptor are one: giving up this one would give up the session's too.
-        if let (Some(alone), Some(session)) = (alone, &mut self.session)
-            && session.lock.is_some()
-        {
-            std::mem::forget(alone);
-            session.lock = self.body.lock(SESSION, Mode::Shared).ok().or(session.lock.take());
+        if let (Some(alone), Some(Session { lock: Some(_), .. })) = (alone, &self.session) {
+            // The session's lock is exclusive now: others may share it again.
+            alone.leave_to_other();
+            if let Ok(shared) = self.body.lock(SESSION, Mode::Shared) {
+                shared.leave_to_other();
+            }
         }
         is_alone
     }
