@@ -91,6 +91,7 @@ test: lint build python unit ## everything that fits 25 minutes on two cores
 test-long: lint build python unit ## everything, the long tests and the conformance suites included
 	$(PYTEST) --long
 	LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --locked -p gambeson-link --lib ring
+	$(CARGO) test --release --locked -p gambeson-file -- --ignored
 	$(MAKE) deny conformance fuzz-short miri asan
 
 .PHONY: conformance
