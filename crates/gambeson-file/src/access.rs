@@ -3,7 +3,8 @@
 use gambeson_keys::{KeyError, Keys};
 use gambeson_proto::file::region::RegionId;
 use gambeson_proto::file::table::{Region, Table, WrappedKey};
-use gambeson_proto::file::{DataKey, context};
+use gambeson_proto::file::{DataKey, KeyId, context};
+use gambeson_proto::secret::Secret32;
 
 /// One region, as this identity sees it.
 pub(crate) struct RegionAccess {
@@ -44,7 +45,9 @@ fn one(table: &Table, number: RegionId, region: &Region, keys: &dyn Keys) -> Reg
     };
     let mut by_epoch: Vec<(u16, Result<DataKey, KeyError>)> = Vec::new();
     for epoch in region.keys.chunk_by(|a, b| a.epoch == b.epoch) {
-        by_epoch.push((epoch[0].epoch, unwrap(table, number, region, epoch, keys)));
+        let id = table.key_id(number, epoch[0].epoch);
+        let key = unwrap(table, epoch, id, keys).map(|secret| DataKey::new(region.suite, &secret, id));
+        by_epoch.push((id.epoch, key));
     }
     let label = &table.labels()[usize::from(newest.label)];
     RegionAccess {
@@ -60,21 +63,14 @@ pub(crate) fn may_write(keys: &dyn Keys, label: &str, version: u32) -> Result<()
 }
 
 /// The data key of an epoch, which each of these wraps for another label.
-fn unwrap(
-    table: &Table,
-    number: RegionId,
-    region: &Region,
-    epoch: &[WrappedKey],
-    keys: &dyn Keys,
-) -> Result<DataKey, KeyError> {
+pub(crate) fn unwrap(table: &Table, epoch: &[WrappedKey], id: KeyId, keys: &dyn Keys) -> Result<Secret32, KeyError> {
     let mut refused = None;
     for wrapped in epoch {
         let label = &table.labels()[usize::from(wrapped.label)];
-        let id = table.key_id(number, wrapped.epoch);
         let context = context::wrap(&id, &label.name, label.version);
         match keys.unwrap(&label.name, label.version, &context, &wrapped.wrapped) {
             Ok(secret) if context::commitment(&secret, &id) == wrapped.commitment => {
-                return Ok(DataKey::new(region.suite, &secret, id));
+                return Ok(secret);
             }
             Ok(_) => {
                 let (store, label, version) = ("in use".to_owned(), label.name.clone(), label.version);

@@ -177,12 +177,27 @@ pub fn write_first(
     table: Table,
     signatures: &[(u16, [u8; 64])],
 ) -> Result<(), Error> {
+    write_first_at(name, body, keys, table, signatures, 1)
+}
+
+/// As [`write_first`], for a file that takes the place of one that was at an earlier generation.
+///
+/// # Errors
+/// As [`write_first`].
+pub fn write_first_at(
+    name: &str,
+    body: &impl Body,
+    keys: &dyn Keys,
+    table: Table,
+    signatures: &[(u16, [u8; 64])],
+    generation: u64,
+) -> Result<(), Error> {
     let geometry = table.geometry();
     if geometry.detached || geometry.two_slots {
         let what = "this version makes no detached files and none with two slots per block";
         return Err(Error::new(Cause::Kind, name, what));
     }
-    let state = empty_state();
+    let state = State { generation, closed: generation, ..empty_state() };
     let header = header(name, keys, table, signatures, state)?;
     let bytes = header.encode().map_err(|error| Error::new(Cause::Header, name, error.to_string()))?;
     let geometry = header.table().geometry();

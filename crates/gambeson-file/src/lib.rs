@@ -5,10 +5,12 @@
 //!  request: extents, buffer ── plan: what of which share ──┬─ read: fetch, judge by the tree, open
 //!                                                          └─ write: lock, read what is there, seal
 //!  head ── sealed file ── session: open for writing ── journal ── anchor: entry tables, digests, header, key store
+//!  verify: every share looked at ── accept: what is there anchored for what it is ── rewrap: keys under newer labels
 //!  create: offers of keys by label, the table, its signatures
 //! ```
 //! Everything that ranks of a job share out among themselves is in halves: one makes a value, another takes it.
 
+mod accept;
 mod access;
 mod body;
 mod create;
@@ -17,17 +19,20 @@ mod head;
 mod lock;
 mod plan;
 mod read;
+mod rewrap;
 mod sealed;
 mod session;
 mod size;
 mod tree;
+mod verify;
 mod write;
 mod written;
 
+pub use accept::Examined;
 pub use body::{Body, LocalBody, Piece};
 pub use create::{
     Map, Offer, Shape, add, compose, create, draw_file_id, empty_state, make_room, offer, rewrap, sign, table,
-    write_first,
+    write_first, write_first_at,
 };
 pub use error::{Cause, Error};
 pub use head::{Head, is_sealed};
@@ -36,5 +41,6 @@ pub use plan::{Access, Extent, Plan, Run};
 pub use read::Fetch;
 pub use sealed::{Anchoring, SealedFile};
 pub use session::Then;
+pub use verify::{Finding, Verified};
 pub use write::Staged;
 pub use written::{Dirty, RawEntry, Written};

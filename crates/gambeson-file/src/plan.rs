@@ -33,6 +33,13 @@ pub struct Access {
     runs: (usize, usize),
 }
 
+impl Access {
+    /// A share that is looked at as it stands, for no request.
+    pub(crate) fn to(block: u64, share: Share) -> Self {
+        Access { block, share, runs: (0, 0) }
+    }
+}
+
 /// A request, share by share. Kept and filled again, so that small requests allocate nothing.
 #[derive(Debug, Default)]
 pub struct Plan {

@@ -271,7 +271,7 @@ impl<B: Body> SealedFile<B> {
     }
 
     /// Opens what an entry stands for.
-    fn unseal(
+    pub(crate) fn unseal(
         &self,
         access: &Access,
         entry: &RawEntry,

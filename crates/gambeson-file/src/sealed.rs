@@ -36,6 +36,8 @@ pub struct SealedFile<B> {
     pub(crate) tree: Tree,
     pub(crate) session: Option<Session>,
     pub(crate) anchoring: Anchoring,
+    /// A generation that is known to have been, whatever header and key store say.
+    pub(crate) above: u64,
     /// Whether the caller holds the locks of what it accesses.
     pub(crate) is_locked: bool,
     pub(crate) plan: Plan,
@@ -101,6 +103,7 @@ impl<B: Body> SealedFile<B> {
             tree,
             session: None,
             anchoring,
+            above: 0,
             is_locked: false,
             plan: Plan::default(),
             staging: Vec::new(),

@@ -78,7 +78,7 @@ impl<B: Body> SealedFile<B> {
             Ok(anchor) => anchor.map_or(0, |anchor| anchor.generation),
             Err(_) => 0,
         };
-        self.state.generation = self.state.generation.max(anchored) + 1;
+        self.state.generation = self.state.generation.max(anchored).max(self.above) + 1;
         self.state.status = Status::Open;
         self.write_header()
     }
@@ -202,7 +202,7 @@ impl<B: Body> SealedFile<B> {
         self.finish(&digests, dirty.cut, size, then).map(|_| ())
     }
 
-    fn set_anchor(&mut self) {
+    pub(crate) fn set_anchor(&mut self) {
         let anchor = Anchor { generation: self.state.closed, root: self.state.root };
         self.anchoring = match self.keys.set_anchor(self.header.table().file(), &anchor) {
             Ok(()) => Anchoring::Covered,
@@ -250,12 +250,12 @@ impl<B: Body> SealedFile<B> {
         read.ok_or_else(|| Error::new(Cause::Header, &self.name, "its header is gone"))
     }
 
-    fn reread(&mut self) -> Result<(), Error> {
+    pub(crate) fn reread(&mut self) -> Result<(), Error> {
         let head = self.head()?;
         self.renew(head)
     }
 
-    fn lock_header(&self) -> std::io::Result<Held> {
+    pub(crate) fn lock_header(&self) -> std::io::Result<Held> {
         self.body.lock(HEADER, Mode::Exclusive)
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Tree {
     digests: Vec<u8>,
     /// Why none of them is believed, if so.
     pub(crate) broken: bool,
+    /// Whether they had to be computed again from the entry tables.
+    pub(crate) rebuilt: bool,
     tables: HashMap<u64, Table>,
 }
 
@@ -48,7 +50,7 @@ impl Tree {
         size: u64,
         root: &Digest,
     ) -> io::Result<Self> {
-        let mut tree = Tree { digests, broken: false, tables: HashMap::new() };
+        let mut tree = Tree { digests, broken: false, rebuilt: false, tables: HashMap::new() };
         tree.cover(geometry, size);
         if tree.root(geometry) != *root {
             // One table was damaged: the entry tables below have all that was in it.
@@ -57,6 +59,7 @@ impl Tree {
             tree.digests = rebuilt.collect::<io::Result<Vec<_>>>()?.concat();
             tree.cover(geometry, size);
             tree.broken = tree.root(geometry) != *root;
+            tree.rebuilt = !tree.broken;
         }
         Ok(tree)
     }
@@ -130,6 +133,12 @@ impl Tree {
                 Ok(if entry == LOST { Anchored::Altered } else { Anchored::Entry(entry) })
             }
         }
+    }
+
+    /// Whether a group's entry table on the storage is the one that was anchored, so that there are two copies of its
+    /// entries.
+    pub(crate) fn is_whole(&self, body: &impl Body, geometry: &Geometry, group: u64) -> io::Result<bool> {
+        Ok(!self.broken && digest(&entry_table(body, geometry, group)?) == self.digest(group))
     }
 
     /// A group's entry table as it was anchored, or one that says of every entry that it is lost.
