@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::bench::part;
-use crate::commands::{audit, bench, completion, directory, doctor, enter, keep, key, manual, policy, run, sim, start};
+use crate::commands::{
+    audit, bench, completion, directory, doctor, enter, file, keep, key, manual, policy, run, sim, start,
+};
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
 
@@ -24,6 +26,7 @@ pub(crate) enum Command {
     Policy(policy::Arguments),
     Directory(directory::Arguments),
     Key(key::Arguments),
+    File(file::Arguments),
     Audit(audit::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -51,6 +54,7 @@ impl Command {
             Self::Policy(arguments) => policy::execute(&arguments),
             Self::Directory(arguments) => directory::execute(&arguments),
             Self::Key(arguments) => key::execute(&arguments),
+            Self::File(arguments) => file::execute(&arguments),
             Self::Audit(arguments) => audit::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),

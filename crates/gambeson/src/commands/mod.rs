@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod directory;
 pub(crate) mod doctor;
 pub(crate) mod enter;
+pub(crate) mod file;
 pub(crate) mod keep;
 pub(crate) mod key;
 pub(crate) mod manual;

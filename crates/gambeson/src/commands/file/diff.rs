@@ -1,0 +1,95 @@
+//! `gambeson file diff`: whether two files hold the same bytes.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Args;
+use gambeson_file::{Head, LocalBody};
+use gambeson_keys::Keys;
+
+use super::opening::{Access, Contents, Opener, cannot, file};
+use super::{STATUSES, parallel};
+use crate::failure::Failure;
+use crate::keys;
+
+/// Says whether two files hold the same bytes, and where they differ first; either may be plain
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+pub(super) struct Diff {
+    /// A file, sealed or plain
+    one: PathBuf,
+    /// Another one
+    other: PathBuf,
+    #[command(flatten)]
+    keys: keys::Access,
+}
+
+enum Side {
+    Sealed(Opener),
+    Plain(PathBuf),
+}
+
+impl Diff {
+    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
+        let mut ring: Option<Arc<dyn Keys>> = None;
+        let mut side = |path: &Path| -> Result<Side, Failure> {
+            let body = LocalBody::new(file(path, Access::Read)?);
+            let head = Head::read(&body).map_err(|error| cannot("read", path, &error))?;
+            let Some(head) = head else { return Ok(Side::Plain(path.to_owned())) };
+            let keys = match &ring {
+                Some(keys) => keys.clone(),
+                None => ring.insert(Arc::new(self.keys.keys()?)).clone(),
+            };
+            Ok(Side::Sealed(Opener { name: path.display().to_string(), body, head, keys }))
+        };
+        let sides = [side(&self.one)?, side(&self.other)?];
+        let [one, other] = [sides[0].contents()?.size()?, sides[1].contents()?.size()?];
+        let common = one.min(other);
+        let differs = AtomicU64::new(common);
+        let progress = parallel::progress("comparing", common);
+        parallel::each(
+            common.div_ceil(parallel::CHUNK),
+            || Ok((sides[0].contents()?, sides[1].contents()?, Vec::new(), Vec::new())),
+            |(one, other, ours, theirs), chunk| {
+                let offset = chunk * parallel::CHUNK;
+                if offset >= differs.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let length = parallel::CHUNK.min(common - offset) as usize;
+                ours.resize(length, 0_u8);
+                theirs.resize(length, 0_u8);
+                one.read(offset, ours)?;
+                other.read(offset, theirs)?;
+                if let Some(at) = ours.iter().zip(theirs.iter()).position(|(a, b)| a != b) {
+                    differs.fetch_min(offset + at as u64, Ordering::Relaxed);
+                }
+                progress.inc(length as u64);
+                Ok(())
+            },
+        )?;
+        progress.finish_and_clear();
+        let (a, b) = (self.one.display(), self.other.display());
+        match differs.into_inner() {
+            at if at < common => println!("{a} and {b} differ from byte {at} on"),
+            _ if one < other => {
+                println!("{a} ends at byte {one}; before that they are equal, and {b} goes on to {other}")
+            }
+            _ if one > other => {
+                println!("{b} ends at byte {other}; before that they are equal, and {a} goes on to {one}")
+            }
+            _ => return Ok(ExitCode::SUCCESS),
+        }
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+impl Side {
+    fn contents(&self) -> Result<Contents, Failure> {
+        Ok(match self {
+            Side::Sealed(opener) => Contents::Sealed(Box::new(opener.handle()?)),
+            Side::Plain(path) => Contents::Plain(path.display().to_string(), file(path, Access::Read)?),
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! Opens files for the commands: sealed ones with keys, and plain ones.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use gambeson_file::{Cause, Error, Extent, Head, LocalBody, SealedFile, is_sealed};
+use gambeson_keys::Keys;
+
+use crate::failure::{Failure, Status};
+
+/// A sealed file, of which every thread has a handle of its own.
+pub(super) struct Opener {
+    pub(super) name: String,
+    pub(super) body: LocalBody,
+    pub(super) head: Head,
+    pub(super) keys: Arc<dyn Keys>,
+}
+
+impl Opener {
+    /// Looks at a file that has to be sealed.
+    pub(super) fn new(path: &Path, keys: Arc<dyn Keys>, access: Access) -> Result<Self, Failure> {
+        let (name, body) = (path.display().to_string(), LocalBody::new(file(path, access)?));
+        let head = head(&name, &body)?;
+        Ok(Opener { name, body, head, keys })
+    }
+
+    /// A handle.
+    pub(super) fn handle(&self) -> Result<SealedFile<LocalBody>, Error> {
+        SealedFile::open(&self.name, self.body.clone(), self.head.clone(), self.keys.clone())
+    }
+}
+
+/// What a file is opened for.
+#[derive(Clone, Copy)]
+pub(super) enum Access {
+    Read,
+    ReadAndWrite,
+}
+
+/// Opens the file below.
+pub(super) fn file(path: &Path, access: Access) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(matches!(access, Access::ReadAndWrite));
+    let file = options.open(path).map_err(|error| cannot("opened", path, &error))?;
+    let data = file.metadata().map_err(|error| cannot("opened", path, &error))?;
+    if !data.is_file() {
+        return Err(Failure::usage(format!("{} is no regular file", path.display())));
+    }
+    Ok(file)
+}
+
+/// What a sealed file has to say of itself.
+pub(super) fn head(name: &str, body: &LocalBody) -> Result<Head, Failure> {
+    let read = Head::read(body).map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
+    read.ok_or_else(|| {
+        Failure::new(
+            Status::Data,
+            format!("{name} is no sealed file, or both copies of its header are gone; `gambeson file seal` seals a plain one"),
+        )
+    })
+}
+
+/// Refuses a sealed file where a plain one is wanted.
+pub(super) fn refuse_sealed(path: &Path, file: &File) -> Result<(), Failure> {
+    let mut start = [0; 8];
+    match file.read_exact_at(&mut start, 0) {
+        Ok(()) if is_sealed(&start) => Err(Failure::new(
+            Status::Data,
+            format!(
+                "{} is sealed already; `gambeson file rekey` changes keys and maps of a sealed file",
+                path.display()
+            ),
+        )),
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+        Err(error) => Err(cannot("read", path, &error)),
+    }
+}
+
+pub(super) fn cannot(done: &str, path: &Path, error: &io::Error) -> Failure {
+    let status = if error.kind() == io::ErrorKind::NotFound { Status::Unavailable } else { Status::System };
+    Failure::new(status, format!("{} cannot be {done} ({error})", path.display()))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let status = match error.cause {
+            Cause::Kind => Status::Data,
+            Cause::Key => Status::NotPermitted,
+            Cause::Access | Cause::Map => Status::Usage,
+            Cause::NoLocks | Cause::Storage => Status::System,
+            _ => Status::Refused,
+        };
+        Failure::new(status, error.to_string())
+    }
+}
+
+/// The bytes of a file as programs see them, sealed or not.
+pub(super) enum Contents {
+    Sealed(Box<SealedFile<LocalBody>>),
+    Plain(String, File),
+}
+
+impl Contents {
+    /// Bytes of it.
+    pub(super) fn size(&mut self) -> Result<u64, Failure> {
+        match self {
+            Contents::Sealed(file) => Ok(file.size()?),
+            Contents::Plain(name, file) => Ok(file.metadata().map_err(|error| unreadable(name, &error))?.len()),
+        }
+    }
+
+    /// Reads what is before its end.
+    pub(super) fn read(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Failure> {
+        match self {
+            Contents::Sealed(file) => {
+                file.read(&[Extent { offset, length: into.len() as u64 }], into)?;
+                Ok(())
+            }
+            Contents::Plain(name, file) => file.read_exact_at(into, offset).map_err(|error| unreadable(name, &error)),
+        }
+    }
+}
+
+fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::system(format!("{name} cannot be read ({error})"))
+}

@@ -1,0 +1,133 @@
+//! `gambeson file rekey`: a file sealed anew, under new data keys, and other maps if wanted.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use gambeson_file::{LocalBody, Map, Offer, Shape, compose, make_room, offer, sign, write_first_at};
+use gambeson_keys::KeyError;
+use gambeson_proto::file::state::Status;
+use gambeson_proto::file::table::Table;
+use gambeson_proto::file::{FileSuite, Geometry};
+
+use super::STATUSES;
+use super::held::Held;
+use super::map::{Laid, block, label, map, maps, suite};
+use super::opening::{Access, Contents, Opener};
+use super::replace::{Replacement, mode_of};
+use super::seal::{check_labels, fill};
+use crate::failure::{Failure, Status as ExitStatus};
+use crate::keys;
+
+/// Seals a file anew, under new data keys; with other labels and maps if they are given
+///
+/// That takes the file away from those who have kept its old data keys, and is the way to change
+/// maps, suite or block of a file that has data. The file is written anew beside itself, and then
+/// takes its own place; nobody may have it open for writing. Without --label and --map the file
+/// keeps its labels and maps.
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+pub(super) struct Rekey {
+    /// The file
+    file: PathBuf,
+    /// The label of the rest, or none; then the maps that are given are all maps
+    #[arg(long, value_name = "LABEL")]
+    label: Option<String>,
+    /// Bytes of a block, instead of what it has
+    #[arg(long, value_name = "BYTES", value_parser = block)]
+    block: Option<u32>,
+    /// Another suite for all that is sealed
+    #[arg(long, value_parser = suite)]
+    suite: Option<FileSuite>,
+    /// LABEL:DISPLACEMENT:EXTENT:OFFSET+LENGTH,... (may be given several times)
+    #[arg(long = "map", value_name = "MAP", value_parser = map, requires = "label")]
+    laid: Vec<Laid>,
+    #[command(flatten)]
+    keys: keys::Access,
+}
+
+impl Rekey {
+    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
+        let keys = Arc::new(Held::new(Arc::new(self.keys.keys()?)));
+        let mut opener = Opener::new(&self.file, keys.clone(), Access::ReadAndWrite)?;
+        let mut old = opener.handle()?;
+        let _locked = old.lock_out()?;
+        // As it is now that nobody can change it any more.
+        opener.head = super::opening::head(&opener.name, &opener.body)?;
+        let state = *old.header().state();
+        if state.status == Status::Open {
+            return Err(Failure::refused(format!(
+                "{} was never closed; take it for what it is with `gambeson file accept` first",
+                opener.name
+            )));
+        }
+        for region in 0..old.header().table().regions().len() as u16 {
+            old.check_readable(region)?;
+        }
+        let maps = self.maps(old.header().table())?;
+        if maps.iter().all(|map| map.label.is_none()) {
+            return Err(Failure::usage("nothing of the file would be sealed; `gambeson file open` makes a plain one"));
+        }
+        check_labels(keys.ring(), &maps)?;
+        let size = old.size()?;
+        let below = super::opening::file(&self.file, Access::Read)?;
+        let (replacement, new) = Replacement::new(&self.file, true)?;
+        let body = LocalBody::new(new.try_clone().map_err(|error| Failure::system(error.to_string()))?);
+        let table = self.table(&opener, old.header().table(), &keys, &maps)?;
+        let signatures = sign(keys.as_ref(), &table);
+        // The same file, further on: so that the old one, put back, is noticed.
+        write_first_at(&opener.name, &body, keys.as_ref(), table, &signatures, state.generation + 1)?;
+        let read = || Ok(Contents::Sealed(Box::new(opener.handle()?)));
+        fill("rekeying", &opener.name, &body, &keys, size, read)?;
+        replacement.keep(&new, mode_of(&below, &self.file)?)?;
+        keys.anchor_now()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn maps(&self, table: &Table) -> Result<Vec<Map>, Failure> {
+        if let Some(rest) = &self.label {
+            let rest = label(rest).map_err(Failure::usage)?;
+            let suite = self.suite.unwrap_or(table.regions()[0].suite);
+            return Ok(maps(rest.as_deref(), suite, &self.laid));
+        }
+        let mut kept = Vec::new();
+        for (number, region) in table.regions().iter().enumerate() {
+            let newest = region.epoch().into_iter().flat_map(|epoch| region.keys_of(epoch));
+            let mut names: Vec<&str> = newest.map(|key| table.labels()[usize::from(key.label)].name.as_str()).collect();
+            names.dedup();
+            if names.len() > 1 {
+                return Err(Failure::new(
+                    ExitStatus::Data,
+                    format!(
+                        "region {number} is under several labels ({}); say with --label and --map which it is to be",
+                        names.join(", ")
+                    ),
+                ));
+            }
+            let label = names.first().map(|&name| name.to_owned());
+            kept.push(Map { label, suite: self.suite.unwrap_or(region.suite), parts: region.parts.clone() });
+        }
+        Ok(kept)
+    }
+
+    fn table(&self, opener: &Opener, old: &Table, keys: &Arc<Held>, maps: &[Map]) -> Result<Table, Failure> {
+        let epoch = old.regions().iter().filter_map(|region| region.epoch()).max().unwrap_or(0);
+        let epoch = epoch.checked_add(1).ok_or_else(|| {
+            Failure::refused(format!("{} had 65535 keys; seal its bytes into a new file", opener.name))
+        })?;
+        let offer = |(region, map): (u16, &Map)| {
+            let label = map.label.as_deref();
+            label.map(|label| offer(keys.as_ref(), label, *old.file(), region, epoch)).transpose()
+        };
+        let offers: Vec<Option<Offer>> = (0..).zip(maps).map(offer).collect::<Result<_, KeyError>>()?;
+        let Geometry { block_len, two_slots, .. } = *old.geometry();
+        let shape = Shape { block_len: self.block.unwrap_or(block_len), two_slots };
+        let mut fields = compose(*old.file(), shape, maps, &offers);
+        for key in fields.regions.iter_mut().flat_map(|region| &mut region.keys) {
+            key.epoch = epoch;
+        }
+        make_room(&mut fields);
+        Ok(gambeson_file::table(&opener.name, fields)?)
+    }
+}

@@ -1,0 +1,136 @@
+//! `gambeson file seal`: a sealed file with the bytes of a plain one.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use gambeson_file::{Dirty, Extent, Head, LocalBody, Map, SealedFile, Shape, Then, create};
+use gambeson_keys::{KeyRing, Keys};
+use gambeson_proto::file::FileSuite;
+
+use super::held::Held;
+use super::map::{Laid, block, label, map, maps, suite};
+use super::opening::{Access, Contents, file, refuse_sealed};
+use super::replace::{Replacement, mode_of};
+use super::{STATUSES, parallel};
+use crate::failure::Failure;
+use crate::keys;
+
+/// Seals a plain file into another one
+///
+/// All of it is sealed under one label, or under several with maps: a map gives a label the bytes
+/// OFFSET+LENGTH of every EXTENT bytes from DISPLACEMENT on. Bytes that no map names are the
+/// rest's, which is under --label. The label `none` means plain, by decision:
+///
+///   gambeson file seal records.dat sealed.dat --label clinical --map trial:0:4096:0+128,512+64
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+pub(super) struct Seal {
+    /// The plain file
+    plain: PathBuf,
+    /// The sealed file to make
+    sealed: PathBuf,
+    /// The label of the rest, or none
+    #[arg(long, value_name = "LABEL")]
+    label: String,
+    /// Bytes of a block, which is sealed as one
+    #[arg(long, value_name = "BYTES", default_value = "64KiB", value_parser = block)]
+    block: u32,
+    /// xaes-256-gcm, aes-256-gcm-siv, or aes-256-xts, which does not notice what is altered
+    #[arg(long, default_value = FileSuite::Xaes256Gcm.name(), value_parser = suite)]
+    suite: FileSuite,
+    /// LABEL:DISPLACEMENT:EXTENT:OFFSET+LENGTH,... (may be given several times)
+    #[arg(long = "map", value_name = "MAP", value_parser = map)]
+    laid: Vec<Laid>,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    keys: keys::Access,
+}
+
+impl Seal {
+    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
+        let rest = label(&self.label).map_err(Failure::usage)?;
+        let maps = maps(rest.as_deref(), self.suite, &self.laid);
+        if maps.iter().all(|map| map.label.is_none()) {
+            return Err(Failure::usage("nothing of the file would be sealed; name a label with --label or --map"));
+        }
+        let plain = file(&self.plain, Access::Read)?;
+        refuse_sealed(&self.plain, &plain)?;
+        let keys = Arc::new(Held::new(Arc::new(self.keys.keys()?)));
+        check_labels(keys.ring(), &maps)?;
+        let (replacement, below) = Replacement::new(&self.sealed, self.force)?;
+        let (name, mode) = (self.sealed.display().to_string(), mode_of(&plain, &self.plain)?);
+        let body = LocalBody::new(below.try_clone().map_err(|error| Failure::system(error.to_string()))?);
+        let shape = Shape { block_len: self.block, ..Shape::default() };
+        create(&name, &body, keys.as_ref(), shape, &maps)?;
+        let size = Contents::Plain(String::new(), share(&plain)?).size()?;
+        let read = || Ok(Contents::Plain(self.plain.display().to_string(), share(&plain)?));
+        fill("sealing", &name, &body, &keys, size, read)?;
+        replacement.keep(&below, mode)?;
+        keys.anchor_now()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn share(file: &File) -> Result<File, Failure> {
+    file.try_clone().map_err(|error| Failure::system(format!("a file cannot be opened again ({error})")))
+}
+
+/// Writes what `read` gives into an empty sealed file, on all cores, and closes it.
+pub(super) fn fill(
+    doing: &str,
+    name: &str,
+    body: &LocalBody,
+    keys: &Arc<Held>,
+    size: u64,
+    read: impl Fn() -> Result<Contents, Failure> + Sync,
+) -> Result<(), Failure> {
+    let open = |head: Head| SealedFile::open(name, body.clone(), head, keys.clone());
+    let read_head = Head::read(body).map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
+    let mut leader = open(read_head.expect("its header was just written"))?;
+    let head = leader.begin()?;
+    leader.note_size(size);
+    let progress = parallel::progress(doing, size);
+    let done = parallel::each(
+        size.div_ceil(parallel::CHUNK),
+        || {
+            let mut file = open(head.clone())?;
+            file.join(head.clone())?;
+            Ok((read()?, file, Vec::new()))
+        },
+        |(from, file, bytes), chunk| {
+            let offset = chunk * parallel::CHUNK;
+            let length = parallel::CHUNK.min(size - offset);
+            bytes.resize(length as usize, 0);
+            from.read(offset, bytes)?;
+            file.without_locks(|file| file.write(&[Extent { offset, length }], bytes))?;
+            progress.inc(length);
+            Ok(())
+        },
+    )?;
+    progress.finish_and_clear();
+    let mut all = Dirty::default();
+    for (_, mut file, _) in done {
+        all.groups.extend(file.take_written().groups);
+    }
+    all.groups.sort_by_key(|(group, _)| *group);
+    let mut digests = Vec::new();
+    for of_group in all.groups.chunk_by(|a, b| a.0 == b.0) {
+        let written: Vec<_> = of_group.iter().flat_map(|(_, written)| written.iter().copied()).collect();
+        digests.push((of_group[0].0, leader.anchor_group(of_group[0].0, &written, None)?));
+    }
+    leader.finish(&digests, None, size, Then::Close)?;
+    Ok(())
+}
+
+/// Labels that a file is to have: refused before anything is written, if they are not here.
+pub(super) fn check_labels(keys: &KeyRing, maps: &[Map]) -> Result<(), Failure> {
+    for name in maps.iter().filter_map(|map| map.label.as_deref()) {
+        keys.sign(name, keys.label(name)?.version, b"gambeson: may this process write?")?;
+    }
+    Ok(())
+}
