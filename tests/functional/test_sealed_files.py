@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from harness.jobs import Job, run_marked
 from harness.mpis import Mpi, clean_environment
+from harness.programs import Programs
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "files.py"
 CANARY = b"canary: patient 0815"
@@ -129,3 +130,20 @@ def test_the_policy_says_which_files_are_sealed(lab: Lab) -> None:
     report = json.loads(lab.tool({}, "policy", "check", "--policy", "gambeson.toml", "--json", "--file", "x.sealed"))
     assert report["sealed_files"][0]["rule"]["label"] == "clinical"
     assert Path(report["sealed_files"][0]["path"]).name == "x.sealed"
+
+
+@pytest.mark.mpis("debian-openmpi")
+@pytest.mark.parametrize("binding", ["F08", "USE_MPI", "MPIF"])
+def test_fortran_programs_write_sealed_files(lab: Lab, programs: Programs, binding: str) -> None:
+    assert lab.mpi.mpifort
+    program = programs.compile(lab.mpi.mpifort, "files.f90", "-cpp", f"-D{binding}")
+    keys = lab.keys("keys", "clinical")
+    environment = {**clean_environment(), **lab.mpi.common, "HOME": str(lab.folder), "GAMBESON_KEYS": str(keys)}
+    options = ["run", "--quiet", "--policy", str(lab.folder / "gambeson.toml"), "--", *lab.mpi.mpiexec, "-n", "3"]
+    for name in ("a.sealed", "a.plain"):
+        command = [str(lab.gambeson), *options, str(program), str(lab.folder / name)]
+        job = run_marked(command, env=environment, timeout=60, cwd=lab.folder).check()
+        assert job.stdout.count("found what was written") == 3, job.describe()
+    assert (lab.folder / "a.sealed").read_bytes().startswith(b"GMBSNFIL")
+    # Twice 1000 integers of each of three ranks.
+    assert (lab.folder / "a.plain").stat().st_size == 24000
