@@ -1,6 +1,10 @@
-"""Links and the simulator, as crates/gambeson-python has them. gambeson.link and gambeson.sim are what programs use."""
+"""Sealed files, links and the simulator, as crates/gambeson-python has them.
+
+gambeson.open, gambeson.link and gambeson.sim are what programs use.
+"""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeAlias, TypedDict, final
 
 from typing_extensions import Buffer
@@ -20,6 +24,18 @@ class StuckError(RuntimeError):
 
 class StoppedError(RuntimeError):
     """A run that was not let go on."""
+
+@final
+class NativeFile:
+    def __new__(cls, path: Path, keys: Path | None, passphrase: str | None) -> NativeFile: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def not_anchored(self) -> str | None: ...
+    def regions(self) -> list[tuple[str | None, str | None]]: ...
+    def read(self, offset: int, length: int) -> bytes: ...
 
 # Called ten times a second with the microseconds simulated so far; what it raises ends the run.
 Watch: TypeAlias = Callable[[float], object]

@@ -54,7 +54,7 @@ def installation(gambeson: Path, tmp_path: Path) -> Path:
     release = gambeson.resolve().parent
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("gambeson", "libgambeson_fi.so", "libgambeson_guard.so", "gambeson-fabric-info"):
+    for name in ("gambeson", "libgambeson_fi.so", "libgambeson_guard.so", "libgambeson_mpi.so", "gambeson-fabric-info"):
         shutil.copy2(release / name, folder / name)
     return folder
 

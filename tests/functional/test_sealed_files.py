@@ -130,6 +130,16 @@ def test_the_policy_says_which_files_are_sealed(lab: Lab) -> None:
     report = json.loads(lab.tool({}, "policy", "check", "--policy", "gambeson.toml", "--json", "--file", "x.sealed"))
     assert report["sealed_files"][0]["rule"]["label"] == "clinical"
     assert Path(report["sealed_files"][0]["path"]).name == "x.sealed"
+    # Neither the name of a link to it nor a way around leads past a rule.
+    (lab.folder / "inner").mkdir()
+    (lab.folder / "policy.toml").write_text(
+        f'[[file]]\npattern = "{lab.folder.resolve()}/inner/**"\nlabel = "clinical"\n'
+    )
+    (lab.folder / "policy.toml").chmod(0o600)
+    (lab.folder / "link").symlink_to("inner/x")
+    for path in ("inner/x", "inner/../inner/x", "link"):
+        said = lab.tool({}, "policy", "check", "--policy", "policy.toml", "--file", path)
+        assert 'sealed under "clinical"' in said.splitlines()[-1], said
 
 
 @pytest.mark.mpis("debian-openmpi")

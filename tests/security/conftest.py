@@ -19,6 +19,6 @@ def oracle(gambeson: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*command, "--features", "nonce-oracle"], cwd=ROOT, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     shutil.copy2(target / "debug" / "libgambeson_fi.so", stage / "libgambeson-fi.so")
-    for beside in ("libgambeson-guard.so", "gambeson-fabric-info"):
+    for beside in ("libgambeson-guard.so", "libgambeson-mpi.so", "gambeson-fabric-info"):
         shutil.copy2(gambeson.parent / beside, stage)
     return Path(shutil.copy2(gambeson, stage))

@@ -246,7 +246,7 @@ impl<B: Body> SealedFile<B> {
         if found.generation > self.state.closed {
             let region = &self.access[usize::from(access.share.region)].name;
             let what = format!(
-                "{region}, block {}: it was written in a session (generation {}) that was never closed, so nobody vouches that it is the newest; look at it with `gambeson file verify`, and take it for what it is with `gambeson file accept`",
+                "{region}, block {}: it was written in a session (generation {}) that was never closed, or still goes on, so nobody vouches that it is the newest; look at it with `gambeson file verify`, and take it for what it is with `gambeson file accept`",
                 access.block, found.generation
             );
             return Err(Error::new(Cause::Unanchored, &self.name, what));

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use gambeson_file::{Shape, is_sealed};
 use gambeson_proto::policy::{FileRule, Policy};
 use gambeson_site::job;
+use gambeson_site::policy::decide_file;
 
 use crate::sealed::New;
 
@@ -52,6 +53,5 @@ pub(crate) fn decide(path: &Path) -> Decision {
 fn rule(path: &Path) -> Option<&'static FileRule> {
     static POLICY: OnceLock<Option<Policy>> = OnceLock::new();
     let policy = POLICY.get_or_init(|| job::find("the library for files").ok().map(|job| job.credential.policy));
-    let path = std::path::absolute(path).ok()?;
-    policy.as_ref()?.decide_file(&path.to_string_lossy())
+    decide_file(policy.as_ref()?, path)
 }

@@ -1,8 +1,9 @@
-//! `gambeson._native`: what the Python packages `gambeson.link` and `gambeson.sim` call. Experiments and outcomes cross as
+//! `gambeson._native`: what `gambeson.open` and the Python packages `gambeson.link` and `gambeson.sim` call. Experiments and outcomes cross as
 //! JSON, tables as Arrow; Python's lock is held by no run. The Python side (python/gambeson) has the types and the words.
 #![deny(unsafe_code)]
 
 mod errors;
+mod file;
 mod link;
 mod sweep;
 mod table;
@@ -23,7 +24,7 @@ use sweep::NativeSweep;
 use table::NativeTable;
 use watch::watched;
 
-/// Links, for gambeson.link, and the simulator, for gambeson.sim.
+/// Sealed files, for gambeson.open; links, for gambeson.link; the simulator, for gambeson.sim.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -33,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StuckError", py.get_type::<StuckError>())?;
     module.add("StoppedError", py.get_type::<StoppedError>())?;
     link::add(module)?;
+    module.add_class::<file::NativeFile>()?;
     module.add_class::<NativeSweep>()?;
     module.add_class::<NativeTable>()?;
     module.add_function(wrap_pyfunction!(read, module)?)?;

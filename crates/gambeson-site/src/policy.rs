@@ -6,12 +6,14 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use gambeson_proto::policy::{Chosen, Document, Policy, PolicyError, Resolution, resolve};
+use gambeson_proto::policy::{Chosen, Document, FileRule, Policy, PolicyError, Resolution, resolve};
 
 /// What nobody can go below.
 const FLOOR: &str = "/etc/gambeson/gambeson.toml";
 /// What may strengthen it when nobody names a file.
 const FOUND: &str = "gambeson.toml";
+/// As many links the system follows in a row.
+const LINKS_MAX: usize = 40;
 /// A policy of 4096 rules is far below.
 const LENGTH_MAX: u64 = 1 << 20;
 
@@ -72,6 +74,26 @@ pub fn read(path: &Path) -> Result<Policy, Error> {
     let document = read_document(path, Missing::Refuse, &mut Vec::new())?;
     let chosen = document.as_ref().map(Chosen::Named);
     Ok(resolve(None, chosen).map_err(Error::Policy)?.policy)
+}
+
+/// What a policy says of a file that is there or is to be made: under the name that it was given, and under the one that
+/// links and `..` in it lead to. A label under either holds.
+pub fn decide_file<'p>(policy: &'p Policy, path: &Path) -> Option<&'p FileRule> {
+    let given = std::path::absolute(path).ok()?;
+    let real = real(&given);
+    let rules = [Some(given), real].into_iter().flatten();
+    let rules = rules.filter_map(|path| policy.decide_file(&path.to_string_lossy()));
+    rules.reduce(|given, real| if given.label.is_none() && real.label.is_some() { real } else { given })
+}
+
+/// Where a file is, or would be made: links may lead to what is not there yet.
+fn real(given: &Path) -> Option<PathBuf> {
+    let mut path = given.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = path.read_link() else { break };
+        path = path.parent()?.join(target);
+    }
+    path.canonicalize().ok().or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use gambeson_keys::JOB_FILE;
 use gambeson_proto::credential::Credential;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use zeroize::Zeroizing;
@@ -69,8 +68,8 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
     let vendor = file(files, "vendor").map(text).unwrap_or_default();
     libraries.vendor = vendor.lines().map(PathBuf::from).filter(|library| library.exists()).collect();
     let job = Job::create(&credential, &libraries)?;
-    for name in [JOB_FILE, "environment", "one-sided", "one-sided-threads", "trace"] {
-        if let Some(bytes) = file(files, name) {
+    for name in bundle::CARRIED {
+        if let Some(bytes) = file(files, name).filter(|_| !job::MADE.contains(&name)) {
             job.write(name, bytes)?;
         }
     }

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use gambeson_proto::directory::Directory;
 use gambeson_proto::policy::{FileRule, Place, Policy};
 use gambeson_site::directory::{self, FOLDER};
+use gambeson_site::policy::decide_file;
 use serde_json::json;
 
 use crate::failure::{Failure, STATUSES};
@@ -115,7 +116,7 @@ struct Filed<'p> {
 fn files<'p>(policy: &'p Policy, paths: &[PathBuf]) -> Result<Vec<Filed<'p>>, Failure> {
     let file = |path: &PathBuf| {
         let path = std::path::absolute(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
-        let rule = policy.decide_file(&path.to_string_lossy());
+        let rule = decide_file(policy, &path);
         Ok(Filed { path, rule })
     };
     paths.iter().map(file).collect()

@@ -123,7 +123,7 @@ impl Drop for Job {
 pub(crate) fn variables(directory: &Path, core: &str, preloaded: Option<OsString>) -> [(&'static str, OsString); 3] {
     // The user's own libraries stay in front, as they were.
     let mut preload = preloaded.unwrap_or_default();
-    for own in [GUARD, FILES].map(|name| directory.join(LIBRARIES).join(name)) {
+    for own in [FILES, GUARD].map(|name| directory.join(LIBRARIES).join(name)) {
         if !env::split_paths(&preload).any(|library| library == own) {
             if !preload.is_empty() {
                 preload.push(":");
@@ -219,6 +219,8 @@ fn owner(pid: u32) -> Option<String> {
     Some(format!("{pid} {start}"))
 }
 
+/// What [`Job::create`] writes by itself of what hosts get.
+pub(crate) const MADE: [&str; 3] = ["version", "credential", "vendor"];
 /// All processes of a job are of one version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MEMORY: &str = "/dev/shm";
