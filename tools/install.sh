@@ -14,6 +14,7 @@ install -m 755 "$release/libgambeson_link_c.so" "$prefix/lib/libgambeson-link.so
 ln -sfn libgambeson-link.so.0 "$prefix/lib/libgambeson-link.so"
 install -d "$prefix/include/gambeson" "$prefix/lib/pkgconfig"
 install -m 644 "$source/crates/gambeson-link-c/include/gambeson/link.h" "$prefix/include/gambeson/link.h"
+install -m 644 "$source/crates/gambeson-mpi/include/gambeson_mpi.h" "$prefix/include/gambeson/gambeson_mpi.h"
 install -m 644 "$source/crates/gambeson-link-c/gambeson-link.pc" "$prefix/lib/pkgconfig/gambeson-link.pc"
 install -d "$prefix/share/man/man1"
 "$release/gambeson" manual "$prefix/share/man/man1"

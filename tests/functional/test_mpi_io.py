@@ -49,6 +49,7 @@ def test_random_calls_on_sealed_and_plain_files(gambeson: Path, mpi: Mpi, tmp_pa
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_thousands_of_random_calls(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
     seed = int(os.environ.get("GAMBESON_SEED", random.randrange(10**6)))
     for first in range(0, 1000, CASES_PER_JOB):

@@ -12,7 +12,7 @@ from harness.jobs import Job, run_marked
 from harness.mpis import Mpi, clean_environment
 from harness.programs import Programs
 
-PROGRAM = Path(__file__).parent.parent / "programs" / "files.py"
+PROGRAMS = Path(__file__).parent.parent / "programs"
 CANARY = b"canary: patient 0815"
 RULES = '[[file]]\npattern = "*.sealed"\nlabel = "clinical"\n'
 
@@ -42,15 +42,22 @@ class Lab:
         assert done.returncode == status, done
         return done.stdout + done.stderr
 
-    def run(self, *words: str, n: int = 3, keys: Path | None = None, roles: list[Path] | None = None) -> Job:
-        """A job of files.py; with `roles`, one rank for each of these key stores."""
+    def run(
+        self,
+        *words: str,
+        n: int = 3,
+        keys: Path | None = None,
+        roles: list[Path] | None = None,
+        program: str = "files.py",
+    ) -> Job:
+        """A job of a program; with `roles`, one rank for each of these key stores."""
         options = ["run", "--quiet", "--policy", str(self.folder / "gambeson.toml"), "--", *self.mpi.mpiexec]
-        program = [self.mpi.python, str(PROGRAM), *words]
+        command = [self.mpi.python, str(PROGRAMS / program), *words]
         if roles:
-            parts = [["-n", "1", "env", f"GAMBESON_KEYS={store}", *program] for store in roles]
+            parts = [["-n", "1", "env", f"GAMBESON_KEYS={store}", *command] for store in roles]
             ranks = [word for part in parts for word in [*part, ":"]][:-1]
         else:
-            ranks = ["-n", str(n), *program]
+            ranks = ["-n", str(n), *command]
         environment = {**clean_environment(), **self.mpi.common, "HOME": str(self.folder)}
         if keys:
             environment["GAMBESON_KEYS"] = str(keys)
@@ -140,6 +147,29 @@ def test_the_policy_says_which_files_are_sealed(lab: Lab) -> None:
     for path in ("inner/x", "inner/../inner/x", "link"):
         said = lab.tool({}, "policy", "check", "--policy", "policy.toml", "--file", path)
         assert 'sealed under "clinical"' in said.splitlines()[-1], said
+
+
+def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab) -> None:
+    mine, theirs = lab.keys("mine", "clinical", "trial"), lab.keys("theirs")
+    word, handed = lab.folder / "word", lab.folder / "handed"
+    word.touch(0o600)
+    word.write_text("correct horse battery\n")
+    secret = ["--export-passphrase-file", str(word)]
+    lab.tool({"GAMBESON_KEYS": str(mine)}, "key", "export", "--read-only", *secret, str(handed), "clinical")
+    lab.tool({"GAMBESON_KEYS": str(theirs)}, "key", "import", *secret, str(handed))
+    sealed = lab.folder / "a.sealed"
+    written = lab.run("write", str(sealed), keys=mine, program="encryption_map.py").check()
+    for said in ("unknown label: True", "overlap: True", "data: True", "all: True", "rest: True"):
+        assert written.stdout.count(said) == 3, written.describe()
+    roles = [mine, theirs, theirs, mine]
+    read = lab.run("read", str(sealed), roles=roles, program="encryption_map.py").check()
+    for rank, store in enumerate(roles):
+        assert f"rank {rank} rest: True" in read.stdout, read.describe()
+        refused = [line for line in read.stdout.splitlines() if f"rank {rank} refused: True" in line]
+        if store == mine:
+            assert f"rank {rank} all: True" in read.stdout and not refused, read.describe()
+        else:
+            assert '"trial"' in refused[0], read.describe()
 
 
 @pytest.mark.mpis("debian-openmpi")

@@ -3,6 +3,7 @@
 pub(crate) use gambeson_file::Extent;
 
 use crate::error::Failure;
+use crate::sealed::MapPart;
 
 /// Which ranks of the handle make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,9 @@ pub(crate) trait Engine: Send {
 
     /// From now on each call of a rank is one for all others, too (MPI-4.1 section 14.6.1).
     fn set_atomic(&mut self, atomic: bool) -> Result<(), Failure>;
+
+    /// Lays an encryption map over the file: this rank's part of it, or why there is none.
+    fn set_map(&mut self, own: Result<MapPart, Failure>) -> Result<(), Failure>;
 
     /// Makes what was written last, and visible to all.
     fn sync(&mut self) -> Result<(), Failure>;

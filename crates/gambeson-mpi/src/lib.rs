@@ -18,6 +18,7 @@ mod completion;
 mod control;
 mod datatype;
 mod decide;
+mod encryption_map;
 mod engine;
 mod error;
 mod file;

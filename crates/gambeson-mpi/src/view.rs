@@ -139,6 +139,16 @@ impl View {
         data
     }
 
+    /// Where the data of one filetype is: displacement and length of each run.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
+        self.tile.runs.iter().map(|run| (run.at, run.length))
+    }
+
+    /// From one filetype to the next.
+    pub(crate) fn extent(&self) -> i64 {
+        self.tile.extent
+    }
+
     fn run_of(&self, within: i64) -> usize {
         self.before.partition_point(|&before| before <= within) - 1
     }

@@ -242,7 +242,8 @@ impl SealedEngine {
 fn ask(message: &mut Writer, plan: &Plan, access: &Access, from: Option<&[u8]>) {
     message.u64(access.block);
     message.u32(access.share.region.into());
-    let is_whole = from.is_none() && plan.covers(access) && plan.runs(access).len() == 1;
+    // Of a share of one region among several all bytes may lie in many runs of the buffer.
+    let is_whole = from.is_none() && plan.covers(access);
     let runs = if is_whole { &[][..] } else { plan.runs(access) };
     message.u32(runs.len() as u32);
     for run in runs {

@@ -12,17 +12,23 @@
 mod anchor;
 mod body;
 mod exchange;
+mod map;
 mod open;
 mod parcel;
 mod tell;
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use gambeson_file::{Cause, Mode, SealedFile};
+use gambeson_keys::Keys;
 
 use crate::engine::{Engine, Extent, Who};
 use crate::error::Failure;
 use crate::mpi::Mpi;
 
 pub(crate) use body::MpiBody;
+pub(crate) use map::{MapPart, shape as map_shape};
 pub(crate) use open::{New, Place, open};
 pub(crate) use tell::Ranks;
 
@@ -31,6 +37,10 @@ pub(crate) struct SealedEngine {
     mpi: &'static Mpi,
     ranks: Ranks,
     file: SealedFile<MpiBody>,
+    /// The library's handle, and where the file is.
+    below: usize,
+    path: PathBuf,
+    keys: Arc<dyn Keys>,
     /// Who signs; nobody for a file that is open for reading.
     leader: Option<i32>,
     /// For each region, the ranks that may read it, and those that may write it.
@@ -131,6 +141,17 @@ impl Engine for SealedEngine {
     fn set_atomic(&mut self, atomic: bool) -> Result<(), Failure> {
         self.is_atomic = atomic;
         Ok(())
+    }
+
+    fn set_map(&mut self, own: Result<MapPart, Failure>) -> Result<(), Failure> {
+        // One rank's mistake is told to all before they begin.
+        let fails = self.ranks.max(self.mpi, i64::from(own.is_err()))? != 0;
+        let own = own?;
+        if fails {
+            let what = format!("{}: another rank's part of the map is wrong, and says why", self.path.display());
+            return Err(Failure::new(self.mpi.abi.class.argument, what));
+        }
+        self.lay(&own)
     }
 
     fn sync(&mut self) -> Result<(), Failure> {

@@ -72,7 +72,18 @@ pub(crate) fn open(
     } else {
         None
     };
-    Ok(SealedEngine { mpi, ranks, file, leader, readers: access.readers, writers: access.writers, is_atomic: false })
+    Ok(SealedEngine {
+        mpi,
+        ranks,
+        file,
+        below: place.file,
+        path: place.path.to_path_buf(),
+        keys,
+        leader,
+        readers: access.readers,
+        writers: access.writers,
+        is_atomic: false,
+    })
 }
 
 /// Makes the file, at the first rank that may write under its label.

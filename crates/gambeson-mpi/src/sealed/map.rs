@@ -1,0 +1,201 @@
+//! Encryption maps: bytes of a file under labels of their own, which every rank gives its share of.
+
+use gambeson_file as create;
+use gambeson_file::{Map, Offer, Shape};
+use gambeson_proto::file::region::{Part, Piece, RegionId};
+use gambeson_proto::file::table::{Label, Table};
+use gambeson_proto::file::{FileSuite, Geometry};
+
+use super::open::{Place, open};
+use super::parcel::{Reader, Writer};
+use super::{MpiBody, SealedEngine, failure};
+use crate::engine::Engine;
+use crate::error::Failure;
+
+/// What one rank says of a map.
+pub(crate) struct MapPart {
+    pub(crate) label: String,
+    pub(crate) suite: FileSuite,
+    /// Bytes of a block; none: as they are.
+    pub(crate) block_len: Option<u32>,
+    pub(crate) part: Part,
+}
+
+impl SealedEngine {
+    /// Lays a map over the file, which has no data yet. A map that is there already changes nothing.
+    pub(super) fn lay(&mut self, own: &MapPart) -> Result<(), Failure> {
+        let all = self.tell_parts(own)?;
+        let class = self.mpi.abi.class.argument;
+        let maps = merge(&all).map_err(|what| Failure::new(class, format!("{}: {what}", self.path.display())))?;
+        let block_len = own.block_len.unwrap_or_else(|| self.file.geometry().block_len);
+        let there = self.file.header().table().regions();
+        let is_there = |map: &Map| {
+            there.iter().skip(1).any(|region| {
+                let labels = self.file.header().table().labels();
+                let label = region.keys.first().map(|key| labels[usize::from(key.label)].name.clone());
+                label == map.label && region.suite == map.suite && region.parts == map.parts
+            })
+        };
+        if maps.iter().all(is_there) && block_len == self.file.geometry().block_len {
+            return Ok(());
+        }
+        if self.greatest_size()? > 0 {
+            return Err(Failure::new(
+                class,
+                format!(
+                    "{}: a map is laid over a file before anything is written to it; this one has data, which `gambeson file rekey` can put under other keys",
+                    self.path.display()
+                ),
+            ));
+        }
+        self.file.check_may_write().map_err(|error| self.failure(&error))?;
+        let table = self.compose(&maps, block_len)?;
+        self.replace(&table)
+    }
+
+    /// What each rank says, at all of them.
+    fn tell_parts(&self, own: &MapPart) -> Result<Vec<MapPart>, Failure> {
+        let mut message = Writer::default();
+        message.bytes(own.label.as_bytes());
+        message.u32(own.suite as u32);
+        message.u32(own.block_len.unwrap_or(0));
+        message.u64(own.part.displacement());
+        message.u64(own.part.extent());
+        message.u32(u32::try_from(own.part.pieces().len()).expect("a map has fewer pieces"));
+        for piece in own.part.pieces() {
+            message.u64(piece.offset);
+            message.u64(piece.len);
+        }
+        let outgoing = vec![message.0; self.ranks.size as usize];
+        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        let parts = incoming.iter().map(|message| {
+            let mut reader = Reader::new(message);
+            let label = String::from_utf8_lossy(reader.bytes()).into_owned();
+            let suite = FileSuite::from_number(reader.u32() as u8).expect("a rank names a suite that there is");
+            let block_len = Some(reader.u32()).filter(|&length| length > 0);
+            let (displacement, extent) = (reader.u64(), reader.u64());
+            let pieces: Vec<Piece> =
+                (0..reader.u32()).map(|_| Piece { offset: reader.u64(), len: reader.u64() }).collect();
+            let part = Part::new(displacement, extent, pieces).expect("it was one at its rank");
+            MapPart { label, suite, block_len, part }
+        });
+        Ok(parts.collect())
+    }
+
+    /// The table with the new regions: a key for each from the first rank that may write under its label.
+    fn compose(&self, maps: &[Map], block_len: u32) -> Result<Table, Failure> {
+        let mut fields = self.file.header().table().fields().clone();
+        let mut offers = Vec::with_capacity(maps.len());
+        for (map, region) in maps.iter().zip(fields.regions.len()..) {
+            let label = map.label.as_deref().expect("a map names a label");
+            let region = RegionId::try_from(region).map_err(|_| {
+                Failure::new(self.mpi.abi.class.argument, format!("{}: it has too many maps", self.path.display()))
+            })?;
+            offers.push(Some(self.offer(label, fields.file, region)?));
+        }
+        create::add(&mut fields, maps, &offers);
+        fields.geometry = Geometry { two_slots: fields.geometry.two_slots, ..Geometry::new(block_len) };
+        create::make_room(&mut fields);
+        create::table(&self.path.to_string_lossy(), fields).map_err(|error| failure(self.mpi, &error))
+    }
+
+    fn offer(&self, label: &str, file: [u8; 16], region: RegionId) -> Result<Offer, Failure> {
+        let own = self.keys.label(label);
+        let may = matches!(&own, Ok(own) if own.may_write);
+        let who = self.ranks.gather(self.mpi, &[i64::from(may)])?.iter().position(|&may| may == 1);
+        let Some(who) = who else {
+            let why = own.map_or_else(|error| error.to_string(), |_| "it is here for reading alone".to_owned());
+            let what = format!(
+                "{}: no rank may write under label \"{label}\" of the map; this one: {why}",
+                self.path.display()
+            );
+            return Err(Failure::new(self.mpi.abi.class.access, what));
+        };
+        let made = (self.ranks.rank == who as i32).then(|| {
+            let offer = create::offer(self.keys.as_ref(), label, file, region, 1)
+                .map_err(|error| Failure::new(self.mpi.abi.class.access, error.to_string()))?;
+            let mut message = Writer::default();
+            message.u32(offer.label.version);
+            message.0.extend(offer.label.verifying_key);
+            message.0.extend(offer.commitment);
+            message.bytes(&offer.wrapped);
+            Ok(message.0)
+        });
+        let message = self.ranks.told_bytes(self.mpi, who as i32, made)?;
+        let mut reader = Reader::new(&message);
+        let version = reader.u32();
+        let mut array = || -> [u8; 32] {
+            let place = reader.skip(32);
+            message[place..place + 32].try_into().expect("32 bytes")
+        };
+        let (verifying_key, commitment) = (array(), array());
+        let wrapped = reader.bytes().to_vec();
+        Ok(Offer { label: Label { name: label.to_owned(), version, verifying_key }, wrapped, commitment })
+    }
+
+    /// Ends the session, has every label sign the table, and begins a session of the new file.
+    fn replace(&mut self, table: &Table) -> Result<(), Failure> {
+        let mut message = Writer::default();
+        for (place, signature) in create::sign(self.keys.as_ref(), table) {
+            message.u32(place.into());
+            message.0.extend(signature);
+        }
+        let outgoing = vec![message.0; self.ranks.size as usize];
+        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        let mut signatures = Vec::new();
+        for message in &incoming {
+            let mut reader = Reader::new(message);
+            while !reader.is_done() {
+                let place = reader.u32() as u16;
+                let at = reader.skip(64);
+                signatures.push((place, message[at..at + 64].try_into().expect("64 bytes")));
+            }
+        }
+        self.close()?;
+        let leader = self.leader.expect("a file that is open for writing has a leader");
+        let name = self.path.to_string_lossy().into_owned();
+        let written = (self.ranks.rank == leader).then(|| {
+            let generation = self.file.header().state().generation + 1;
+            let body = MpiBody::new(self.mpi, self.below, &self.path);
+            create::write_first_at(&name, &body, self.keys.as_ref(), table.clone(), &signatures, generation)
+                .map_err(|error| failure(self.mpi, &error))
+        });
+        self.ranks.told(self.mpi, leader, written)?;
+        let path = self.path.clone();
+        let place = Place { file: self.below, name: &name, path: &path, is_writable: true };
+        let is_atomic = self.is_atomic;
+        *self = open(self.mpi, self.ranks, place, self.keys.clone(), None)?;
+        self.is_atomic = is_atomic;
+        Ok(())
+    }
+}
+
+/// One map for each label, of all ranks' parts.
+fn merge(all: &[MapPart]) -> Result<Vec<Map>, String> {
+    let mut maps: Vec<Map> = Vec::new();
+    for given in all {
+        if given.block_len != all[0].block_len {
+            return Err("the ranks gave different lengths of blocks for the map".to_owned());
+        }
+        match maps.iter_mut().find(|map| map.label.as_ref() == Some(&given.label)) {
+            Some(map) if map.suite == given.suite => map.parts.push(given.part.clone()),
+            Some(_) => return Err(format!("the ranks gave different suites for label \"{}\" of the map", given.label)),
+            None => {
+                maps.push(Map { label: Some(given.label.clone()), suite: given.suite, parts: vec![given.part.clone()] })
+            }
+        }
+    }
+    for map in &mut maps {
+        map.parts.retain(|part| !part.pieces().is_empty());
+        map.parts = Part::merge(std::mem::take(&mut map.parts));
+    }
+    maps.retain(|map| !map.parts.is_empty());
+    maps.sort_by(|one, other| one.label.cmp(&other.label));
+    Ok(maps)
+}
+
+/// The bytes of blocks that a program asked for.
+pub(crate) fn shape(block_len: u32) -> Option<Shape> {
+    let fits = block_len.is_power_of_two() && (4 << 10..=1 << 20).contains(&block_len);
+    fits.then(|| Shape { block_len, ..Shape::default() })
+}
