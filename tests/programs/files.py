@@ -18,6 +18,12 @@ RECORD = 10
 RECORDS = 5_000
 
 
+def say(text: str) -> None:
+    # One write, so that the ranks' lines do not mix.
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def strip(rank: int) -> np.ndarray:
     return np.arange(STRIP, dtype=np.int32) * 7 + rank
 
@@ -68,13 +74,12 @@ def refused(name: str) -> None:
         status = MPI.Status()
         try:
             file.Read_at(4 * STRIP * WORLD.rank, got, status)
-            print(f"rank {WORLD.rank} read {got.tobytes()[:20]!r}", flush=True)
+            say(f"rank {WORLD.rank} read {got.tobytes()[:20]!r}")
         finally:
             WORLD.Barrier()
     except MPI.Exception as error:
-        print(
+        say(
             f"rank {WORLD.rank} class {error.Get_error_class() == MPI.ERR_ACCESS} {error.Get_error_string()}",
-            flush=True,
         )
 
 
