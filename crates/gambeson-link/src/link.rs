@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{PairRoots, Root};
-use gambeson_proto::record::{Envelope, Header, Kind, Origin, Payload, Plan, answer, credit, end, request};
+use gambeson_proto::record::{Envelope, Header, Kind, Mode, Origin, Payload, Plan, answer, credit, end, request};
 use gambeson_proto::session::{EpochLimits, ReceiveSession, SendSession};
 use gambeson_proto::suite::{Protection, Suite};
 
@@ -352,7 +352,7 @@ impl Link {
         // 2^63 records, or 2^32 epochs of 2^32 records: no program lives that long.
         let stamp = stamp.expect("a link has sequences for longer than a computer runs");
         let connection = u64::from(out.turn()) << 32 | self.number;
-        let plan = Plan { stamp, connection, introduction: None, envelope, payload: len };
+        let plan = Plan { stamp, connection, introduction: None, envelope, payload: len, mode: Mode::default() };
         let record = out.record(plan.len());
         plan.seal(self.send.context(cache, stamp.epoch), self.protection, bytes, record);
     }

@@ -17,6 +17,7 @@
 #![deny(unsafe_code)]
 
 pub mod aead;
+pub mod communicators;
 pub mod credential;
 pub mod directory;
 pub mod endpoint;

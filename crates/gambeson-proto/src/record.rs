@@ -15,8 +15,15 @@
 //! ```
 //!
 //! Under [`Protection::Integrity`] the bytes stand in clear and the tags are GMACs over the same
-//! spans; under [`Protection::None`] the tags are zero and are not looked at. The header never says
-//! which of the three applies: the policy does (threat-model rule 8).
+//! spans; under [`Protection::None`] the tags are zero and are not looked at. Which of the three applies
+//! the policy says, not the header (threat-model rule 8).
+//!
+//! A message on a communicator may have a protection of its own. Then the frame, which is all but the
+//! payload, stays as the pair has it, and the payload, which has its own tag in front of it whatever
+//! its size, is protected otherwise ([`Mode`]). The header states that, so that a record can be opened;
+//! the receiver compares it with what it demands for the tag that it finds in the frame. So nobody
+//! who lacks the frame's key begins a message, moves a sequence or takes a record away unnoticed,
+//! even where payloads are in clear.
 
 use std::ops::Range;
 
@@ -40,12 +47,41 @@ pub const POLICY_HINT_LEN: usize = 8;
 
 const FLAG_INTRODUCTION: u8 = 1;
 const FLAG_PAYLOAD: u8 = 2;
+/// The frame has privacy, though the policy asks for less between the two.
+const FLAG_RAISED: u8 = 4;
+/// The payload has integrity alone.
+const FLAG_PAYLOAD_INTEGRITY: u8 = 8;
+/// The payload has no protection.
+const FLAG_PAYLOAD_NONE: u8 = 16;
+const FLAGS: u8 = FLAG_INTRODUCTION | FLAG_PAYLOAD | FLAG_RAISED | FLAG_PAYLOAD_INTEGRITY | FLAG_PAYLOAD_NONE;
 /// Marks the nonce of a payload that has its own tag; sequences stay below it.
 const PAYLOAD_NONCE: u64 = 1 << 63;
 
 /// Bytes that a record with `payload` bytes can take at most: what a receive buffer must hold.
 pub const fn capacity(payload: usize) -> usize {
     HEADER_LEN + INTRODUCTION_LEN + ENVELOPE_LEN + TAG_LEN + payload
+}
+
+/// How a record is protected, as far as that is not what its two ends have by the policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// The frame has [`Protection::Privacy`], whatever the policy says of the pair.
+    pub raised: bool,
+    /// The payload has this protection, weaker than the frame's.
+    pub apart: Option<Protection>,
+}
+
+impl Mode {
+    fn flags(self) -> u8 {
+        let raised = if self.raised { FLAG_RAISED } else { 0 };
+        raised
+            | match self.apart {
+                None => 0,
+                Some(Protection::Integrity) => FLAG_PAYLOAD_INTEGRITY,
+                Some(Protection::None) => FLAG_PAYLOAD_NONE,
+                Some(Protection::Privacy) => unreachable!("no frame is stronger"),
+            }
+    }
 }
 
 /// What a record does.
@@ -220,6 +256,8 @@ pub struct Header {
     pub connection: u64,
     /// Whether an introduction follows the header.
     pub introduced: bool,
+    /// How it is protected.
+    pub mode: Mode,
     split: bool,
     len: usize,
 }
@@ -233,7 +271,16 @@ impl Header {
         let flags = record[17];
         let epoch = u32::from_le_bytes(record[20..24].try_into().expect("4 bytes"));
         let sequence = u64_at(record, 32);
-        if flags & !(FLAG_INTRODUCTION | FLAG_PAYLOAD) != 0 || sequence & PAYLOAD_NONCE != 0 {
+        if flags & !FLAGS != 0 || sequence & PAYLOAD_NONCE != 0 {
+            return None;
+        }
+        let apart = match flags & (FLAG_PAYLOAD_INTEGRITY | FLAG_PAYLOAD_NONE) {
+            0 => None,
+            FLAG_PAYLOAD_INTEGRITY => Some(Protection::Integrity),
+            FLAG_PAYLOAD_NONE => Some(Protection::None),
+            _ => return None,
+        };
+        if apart.is_some() && flags & FLAG_PAYLOAD == 0 {
             return None;
         }
         let introduced = flags & FLAG_INTRODUCTION != 0;
@@ -242,6 +289,7 @@ impl Header {
             stamp: Stamp { epoch, sequence },
             connection: u64_at(record, 24),
             introduced,
+            mode: Mode { raised: flags & FLAG_RAISED != 0, apart },
             split,
             len: record.len(),
         };
@@ -264,14 +312,28 @@ impl Header {
         self.len - self.envelope().end - if self.split { TAG_LEN } else { 0 }
     }
 
-    /// Authenticates the record's header and envelope, and with them a payload that shares their
-    /// tag. `None`: the record is not from the holder of this key, or was altered.
+    /// Opens a record all of which has one protection: [`Header::open_frame`] and [`Header::payload`].
     pub fn open<'r>(
         &self,
         context: &'r Context,
         protection: Protection,
         record: &'r mut [u8],
     ) -> Option<(Option<Envelope>, Payload<'r>)> {
+        if self.mode != Mode::default() {
+            return None;
+        }
+        let envelope = self.open_frame(context, protection, record)?;
+        Some((envelope, self.payload(context, protection, record)))
+    }
+
+    /// Authenticates the record's header and envelope, and with them a payload that shares their
+    /// tag. `None`: the record is not from the holder of this key, or was altered.
+    pub fn open_frame(
+        &self,
+        context: &Context,
+        protection: Protection,
+        record: &mut [u8],
+    ) -> Option<Option<Envelope>> {
         let tag: Tag = record[..TAG_LEN].try_into().expect("16 bytes");
         let at = self.envelope();
         let covered = if self.split { at.end } else { record.len() };
@@ -285,21 +347,23 @@ impl Header {
             }
             Protection::None => {}
         }
-        let (before, payload) = record.split_at_mut(covered);
-        let envelope = Envelope::decode(&before[at.clone()]);
-        let payload = if !self.split {
-            Payload::Open(&before[at.end..])
-        } else {
-            let (tag, bytes) = payload.split_at_mut(TAG_LEN);
-            let tag: Tag = (&*tag).try_into().expect("16 bytes");
-            let sequence = self.stamp.sequence | PAYLOAD_NONCE;
-            match protection {
-                Protection::Privacy => Payload::Sealed { context, sequence, tag, bytes },
-                Protection::Integrity => Payload::Tagged { context, sequence, tag, bytes },
-                Protection::None => Payload::Open(bytes),
-            }
-        };
-        Some((envelope, payload))
+        Some(Envelope::decode(&record[at]))
+    }
+
+    /// The payload of a record whose frame is open, with the key of the protection that it has.
+    pub fn payload<'r>(&self, context: &'r Context, protection: Protection, record: &'r mut [u8]) -> Payload<'r> {
+        let payload = &mut record[self.envelope().end..];
+        if !self.split {
+            return Payload::Open(payload);
+        }
+        let (tag, bytes) = payload.split_at_mut(TAG_LEN);
+        let tag: Tag = (&*tag).try_into().expect("16 bytes");
+        let sequence = self.stamp.sequence | PAYLOAD_NONCE;
+        match protection {
+            Protection::Privacy => Payload::Sealed { context, sequence, tag, bytes },
+            Protection::Integrity => Payload::Tagged { context, sequence, tag, bytes },
+            Protection::None => Payload::Open(bytes),
+        }
     }
 }
 
@@ -404,14 +468,25 @@ pub struct Plan<'p> {
     pub envelope: Envelope,
     /// Bytes of payload.
     pub payload: usize,
+    /// How it is protected otherwise than by the policy.
+    pub mode: Mode,
 }
 
 impl Plan<'_> {
     /// Bytes that the sealed record takes.
     pub fn len(&self) -> usize {
         let introduction = if self.introduction.is_some() { INTRODUCTION_LEN } else { 0 };
-        let tag = if self.payload > INLINE_MAX { TAG_LEN } else { 0 };
+        let tag = if self.is_split() { TAG_LEN } else { 0 };
         HEADER_LEN + introduction + ENVELOPE_LEN + tag + self.payload
+    }
+
+    fn is_split(&self) -> bool {
+        self.payload > INLINE_MAX || (self.mode.apart.is_some() && self.payload > 0)
+    }
+
+    /// Where the envelope begins.
+    fn envelope_at(&self) -> usize {
+        HEADER_LEN + if self.introduction.is_some() { INTRODUCTION_LEN } else { 0 }
     }
 
     /// Whether the record is empty: never.
@@ -421,12 +496,30 @@ impl Plan<'_> {
 
     /// Seals the record into `record`, which must have room for [`Plan::len`] bytes.
     pub fn seal(&self, context: &Context, protection: Protection, payload: impl Origin, record: &mut [u8]) {
+        self.seal_payload(context, protection, payload, record);
+        self.seal_frame(context, protection, record);
+    }
+
+    /// Puts the payload into its place in `record`, protected if it has a tag of its own.
+    pub fn seal_payload(&self, context: &Context, protection: Protection, payload: impl Origin, record: &mut [u8]) {
+        let place = &mut record[self.envelope_at() + ENVELOPE_LEN..self.len()];
+        if self.is_split() {
+            let (tag, bytes) = place.split_at_mut(TAG_LEN);
+            let sequence = self.stamp.sequence | PAYLOAD_NONCE;
+            tag.copy_from_slice(&seal_payload(context, protection, sequence, payload, bytes));
+        } else {
+            payload.copy(place);
+        }
+    }
+
+    /// Seals the rest of a record that has its payload.
+    pub fn seal_frame(&self, context: &Context, protection: Protection, record: &mut [u8]) {
         let record = &mut record[..self.len()];
-        let split = self.payload > INLINE_MAX;
+        let split = self.is_split();
         let sequence = self.stamp.sequence;
         record[..TAG_LEN].fill(0);
         record[16] = VERSION;
-        record[17] = if split { FLAG_PAYLOAD } else { 0 };
+        record[17] = if split { FLAG_PAYLOAD | self.mode.flags() } else { Mode { apart: None, ..self.mode }.flags() };
         record[18..20].fill(0);
         record[20..24].copy_from_slice(&self.stamp.epoch.to_le_bytes());
         record[24..32].copy_from_slice(&self.connection.to_le_bytes());
@@ -439,12 +532,6 @@ impl Plan<'_> {
         }
         self.envelope.encode(&mut record[at..at + ENVELOPE_LEN]);
         let covered = if split { at + ENVELOPE_LEN } else { record.len() };
-        if split {
-            let (tag, bytes) = record[covered..].split_at_mut(TAG_LEN);
-            tag.copy_from_slice(&seal_payload(context, protection, sequence | PAYLOAD_NONCE, payload, bytes));
-        } else {
-            payload.copy(&mut record[at + ENVELOPE_LEN..]);
-        }
         let (before, open) = record[..covered].split_at_mut(at);
         let tag = match protection {
             Protection::Privacy => context.seal_in_place(sequence, &before[TAG_LEN..], open),

@@ -79,7 +79,8 @@ pub struct ReceiveSession {
     keys: Keys,
     expected: Stamp,
     /// The next epoch's key, kept apart until a record proves that the epoch has begun, so that
-    /// forged headers neither displace the current key nor cost more than one derivation.
+    /// forged headers neither displace the current key nor cost more than one derivation, but where frames have two
+    /// protections in turn.
     ahead: Option<PageBox<Context>>,
 }
 
@@ -89,26 +90,40 @@ struct Keys {
     slot: CacheSlot,
     suite: Suite,
     protection: Protection,
+    /// Of a receiving end: what the key of the next epoch that is kept is for.
+    ahead: Protection,
 }
+
+/// Tells the owner of integrity's key in the cache from that of privacy's; ids are uniformly random.
+const INTEGRITY: u64 = 0x696e_7465_6772_6974;
 
 impl Keys {
     fn new(root: Root, suite: Suite, protection: Protection) -> Self {
-        Keys { root, slot: CacheSlot::default(), suite, protection }
-    }
-
-    fn install(&self, epoch: u32, context: &mut Context) {
-        self.root.install(epoch, self.suite, self.protection, context);
+        Keys { root, slot: CacheSlot::default(), suite, protection, ahead: protection }
     }
 
     /// The key of an epoch, from the cache.
-    fn cached<'c>(&mut self, cache: &'c mut KeyCache, epoch: u32) -> &'c Context {
-        let Keys { root, slot, suite, protection } = self;
-        let install = |context: &mut Context| root.install(epoch, *suite, *protection, context);
-        cache.get_or_insert(slot, root.connection_id(), epoch, install)
+    fn cached<'c>(
+        &mut self,
+        other: &mut CacheSlot,
+        cache: &'c mut KeyCache,
+        epoch: u32,
+        protection: Protection,
+    ) -> &'c Context {
+        let owner = self.owner(protection);
+        let Keys { root, slot, suite, .. } = self;
+        let slot = if protection == self.protection { slot } else { other };
+        cache.get_or_insert(slot, owner, epoch, |context| root.install(epoch, *suite, protection, context))
     }
 
-    fn are_used(&self) -> bool {
-        self.protection != Protection::None
+    fn owner(&self, protection: Protection) -> u64 {
+        let mark = if protection == Protection::Integrity { INTEGRITY } else { 0 };
+        self.root.connection_id() ^ mark
+    }
+
+    fn evict(&mut self, cache: &mut KeyCache) {
+        let owner = self.owner(self.protection);
+        cache.evict(&mut self.slot, owner);
     }
 }
 
@@ -155,10 +170,22 @@ impl SendSession {
 
     /// The key of an epoch.
     pub fn context<'c>(&mut self, cache: &'c mut KeyCache, epoch: u32) -> &'c Context {
-        if !self.keys.are_used() {
+        self.context_of(&mut CacheSlot::default(), cache, epoch, self.keys.protection)
+    }
+
+    /// The key of an epoch for a protection that may be another than the direction's own; `slot` is where the cache has
+    /// that.
+    pub fn context_of<'c>(
+        &mut self,
+        slot: &mut CacheSlot,
+        cache: &'c mut KeyCache,
+        epoch: u32,
+        protection: Protection,
+    ) -> &'c Context {
+        if protection == Protection::None {
             return &NO_KEY;
         }
-        self.keys.cached(cache, epoch)
+        self.keys.cached(slot, cache, epoch, protection)
     }
 
     /// Names the direction on the wire.
@@ -176,9 +203,9 @@ impl SendSession {
         self.next.epoch.into()
     }
 
-    /// Drops the expanded key, not the sequence.
+    /// Drops the expanded keys, not the sequence.
     pub fn evict(&mut self, cache: &mut KeyCache) {
-        cache.evict(&mut self.keys.slot, self.keys.root.connection_id());
+        self.keys.evict(cache);
     }
 }
 
@@ -191,21 +218,35 @@ impl ReceiveSession {
 
     /// The key for a record that claims `epoch`: the current one or the next.
     pub fn context<'c>(&'c mut self, cache: &'c mut KeyCache, epoch: u32) -> Result<&'c Context, EpochRefused> {
+        self.context_of(&mut CacheSlot::default(), cache, epoch, self.keys.protection)
+    }
+
+    /// The same for a protection that may be another than the direction's own; `slot` is where the cache has that.
+    pub fn context_of<'c>(
+        &'c mut self,
+        slot: &mut CacheSlot,
+        cache: &'c mut KeyCache,
+        epoch: u32,
+        protection: Protection,
+    ) -> Result<&'c Context, EpochRefused> {
         let current = self.expected.epoch;
         let is_next = current.checked_add(1) == Some(epoch);
         if epoch != current && !is_next {
             return Err(EpochRefused);
         }
-        if !self.keys.are_used() {
+        if protection == Protection::None {
             return Ok(&NO_KEY);
         }
         if !is_next {
-            return Ok(self.keys.cached(cache, epoch));
+            return Ok(self.keys.cached(slot, cache, epoch, protection));
+        }
+        if self.keys.ahead != protection {
+            (self.ahead, self.keys.ahead) = (None, protection);
         }
         let keys = &self.keys;
         let ahead = self.ahead.get_or_insert_with(|| {
             let mut ahead = PageBox::zeroed();
-            keys.install(epoch, &mut ahead);
+            keys.root.install(epoch, keys.suite, protection, &mut ahead);
             ahead
         });
         Ok(ahead)
@@ -234,7 +275,7 @@ impl ReceiveSession {
 
     /// Drops the expanded keys, not the sequence.
     pub fn evict(&mut self, cache: &mut KeyCache) {
-        cache.evict(&mut self.keys.slot, self.keys.root.connection_id());
+        self.keys.evict(cache);
         self.ahead = None;
     }
 }

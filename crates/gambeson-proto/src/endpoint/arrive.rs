@@ -4,11 +4,12 @@ use slotmap::{Key, new_key_type};
 
 use super::host::{Host, Lane, PeerId, Received};
 use super::receive::{Landing, Posted, place};
-use super::report::{Cause, Violation};
+use super::report::{Cause, PeerName, Violation};
 use super::send::MESSAGE_COST;
 use super::{Endpoint, UNASKED_MAX};
 use crate::matching::PostedKey;
 use crate::record::{Envelope, Header, Kind, POLICY_HINT_LEN, Payload, message};
+use crate::suite::Protection;
 
 new_key_type! {
     /// A message on its way in; its bits are the receiver's id on the wire.
@@ -21,6 +22,8 @@ pub(super) struct Message<H: Host> {
     pub(super) lane: Lane,
     pub(super) tag: u64,
     pub(super) data: Option<u64>,
+    /// What each of its records has to have at least.
+    pub(super) demanded: Protection,
     pub(super) number: u64,
     pub(super) size: usize,
     /// Bytes that came so far.
@@ -58,6 +61,7 @@ struct First {
     lane: Lane,
     tag: u64,
     data: Option<u64>,
+    demanded: Protection,
     size: usize,
     sender_id: u64,
     awaits_grant: bool,
@@ -85,6 +89,7 @@ impl<H: Host> Endpoint<H> {
             Err((claimed, cause)) => return self.refuse(host, claimed, cause),
         };
         let watch = self.wire.stopwatch.start(host, header.payload_len());
+        self.look_at_communicators();
         let opened = self.open(id, &header, record);
         self.wire.counters.crypto_ns += watch.stop(host);
         let taken = match opened {
@@ -157,10 +162,18 @@ impl<H: Host> Endpoint<H> {
             return Err(Refusal::Drop(Cause::UnknownConnection));
         };
         let expected = link.receive.expected();
-        let context = link.receive.context(&mut self.wire.cache, header.stamp.epoch);
+        // The header claims; a claim of more than is due has to be proved, one of less is refused.
+        if link.raised[1] && !header.mode.raised {
+            return Err(Refusal::Drop(Cause::Unprotected));
+        }
+        let frame = link.frame(header.mode.raised);
+        let protection = header.mode.apart.unwrap_or(frame);
+        if protection < frame {
+            return Err(Refusal::Drop(Cause::Malformed));
+        }
+        let context = link.receive.context_of(&mut link.slots[1], &mut self.wire.cache, header.stamp.epoch, frame);
         let context = context.map_err(|_| Refusal::Drop(Cause::Epoch))?;
-        let opened = header.open(context, link.protection, record);
-        let (envelope, payload) = opened.ok_or(Refusal::Drop(Cause::BadTag))?;
+        let envelope = header.open_frame(context, frame, record).ok_or(Refusal::Drop(Cause::BadTag))?;
         if header.stamp.sequence < expected {
             return Err(Refusal::Drop(Cause::Replay));
         }
@@ -170,10 +183,29 @@ impl<H: Host> Endpoint<H> {
         }
         let envelope = envelope.ok_or(Refusal::Misbehaved("sent a record of an unknown kind"))?;
         let bad = Refusal::Drop(Cause::BadTag);
+        let below = |demanded: Protection, name: &PeerName| {
+            if protection <= demanded {
+                return Ok(());
+            }
+            let (peer, came) = (name.clone(), protection);
+            Err(Refusal::End(Violation::Unprotected { peer, came, demanded }))
+        };
+        let demanded = match envelope.kind {
+            Kind::Message => {
+                let lane = First::lane(envelope.flags).map_err(Refusal::Misbehaved)?;
+                let demanded = link.demands(&self.communicators, lane, envelope.tag);
+                below(demanded, &peer.name)?;
+                demanded
+            }
+            _ => frame,
+        };
+        let context = link.receive.context_of(&mut link.slots[1], &mut self.wire.cache, header.stamp.epoch, protection);
+        let context = context.map_err(|_| Refusal::Drop(Cause::Epoch))?;
+        let payload = header.payload(context, protection, record);
         let len = payload.len();
         match envelope.kind {
             Kind::Message => {
-                let message = First::check(&envelope, len).map_err(Refusal::Misbehaved)?;
+                let message = First::check(&envelope, len, demanded).map_err(Refusal::Misbehaved)?;
                 if peer.spent + message.cost > self.config.peer_credit {
                     return Err(Refusal::Misbehaved("sent more than it had credit for"));
                 }
@@ -221,6 +253,7 @@ impl<H: Host> Endpoint<H> {
                 let Some((key, message)) = found else {
                     return Err(Refusal::Misbehaved("sent bytes of a message that does not expect them"));
                 };
+                below(message.demanded, &peer.name)?;
                 let got = message.got;
                 let placed = place(&mut self.multis, &mut message.landing, got, |into| payload.deliver(into));
                 placed.ok_or(bad)?;
@@ -391,7 +424,7 @@ impl<H: Host> Endpoint<H> {
 }
 
 impl First {
-    fn check(envelope: &Envelope, payload: usize) -> Result<Self, &'static str> {
+    fn check(envelope: &Envelope, payload: usize, demanded: Protection) -> Result<Self, &'static str> {
         let flag = |bit: u8| envelope.flags & bit != 0;
         let awaits_grant = flag(message::GRANT);
         let size = usize::try_from(envelope.size).map_err(|_| "sent a message of impossible size")?;
@@ -399,16 +432,11 @@ impl First {
             return Err("sent a message whose size does not fit its first part");
         }
         let unasked = if awaits_grant { payload } else { size };
-        let lane = match (flag(message::TAGGED), flag(message::SERVICE)) {
-            (false, false) => Lane::Message,
-            (true, false) => Lane::Tagged,
-            (false, true) => Lane::Service,
-            (true, true) => return Err("sent a message of two kinds"),
-        };
         Ok(First {
-            lane,
+            lane: First::lane(envelope.flags)?,
             tag: envelope.tag,
             data: flag(message::DATA).then_some(envelope.data),
+            demanded,
             size,
             sender_id: envelope.id,
             awaits_grant,
@@ -417,13 +445,23 @@ impl First {
         })
     }
 
+    fn lane(flags: u8) -> Result<Lane, &'static str> {
+        match (flags & message::TAGGED != 0, flags & message::SERVICE != 0) {
+            (false, false) => Ok(Lane::Message),
+            (true, false) => Ok(Lane::Tagged),
+            (false, true) => Ok(Lane::Service),
+            (true, true) => Err("sent a message of two kinds"),
+        }
+    }
+
     fn begin<H: Host>(self, peer: PeerId, number: u64, got: usize, landing: Landing<H>) -> Message<H> {
-        let First { lane, tag, data, size, sender_id, awaits_grant, wants_delivery, .. } = self;
+        let First { lane, tag, data, demanded, size, sender_id, awaits_grant, wants_delivery, .. } = self;
         Message {
             peer,
             lane,
             tag,
             data,
+            demanded,
             number,
             size,
             got,

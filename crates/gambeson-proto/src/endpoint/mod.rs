@@ -39,6 +39,7 @@ use self::receive::{Multi, MultiKey, Posted};
 use self::send::{Outgoing, OutgoingKey};
 use self::spare::Spare;
 use self::wire::Wire;
+use crate::communicators::{Communicators, Table};
 use crate::credential::Credential;
 use crate::identity::{Card, CardError, Identity, PublicKey};
 use crate::key_cache::KeyCache;
@@ -115,13 +116,16 @@ pub struct Job {
     pub policy: Policy,
     /// Partition keys, in the policy's order.
     pub partitions: Vec<PartitionKey>,
+    /// Communicators of this process that have a protection of their own.
+    pub communicators: Communicators,
 }
 
 impl From<Credential> for Job {
     fn from(credential: Credential) -> Self {
         let keys = credential.job_keys();
         let admission = keys.admission_key();
-        Job { keys, admission, policy: credential.policy, partitions: credential.partitions }
+        let Credential { policy, partitions, .. } = credential;
+        Job { keys, admission, policy, partitions, communicators: Communicators::default() }
     }
 }
 
@@ -129,6 +133,9 @@ impl From<Credential> for Job {
 pub struct Endpoint<H: Host> {
     config: Config,
     job: Arc<Job>,
+    /// The job's communicators as this endpoint knows them, and the version of that.
+    communicators: Arc<Table>,
+    communicators_version: u64,
     identity: Identity,
     own: Card,
     /// Ourselves as a peer, once our own card was added.
@@ -169,6 +176,9 @@ impl<H: Host> Endpoint<H> {
         };
         Endpoint {
             config,
+            communicators: job.communicators.table(),
+            // None that there is: the first use looks.
+            communicators_version: u64::MAX,
             job,
             identity,
             own,
@@ -288,7 +298,6 @@ impl<H: Host> Endpoint<H> {
         if peer.link.is_some() {
             return true;
         }
-        let place = |card: &Card| Place { host: card.host, address: Some(card.address.ip()) };
         let decision = self.job.policy.decide(place(&self.own), place(&peer.card));
         let partition = decision.partition.map(|index| &self.job.partitions[index]);
         let Ok(roots) = pair_roots(&self.job.keys, &self.identity, &peer.card.public_key, partition) else {
@@ -299,9 +308,30 @@ impl<H: Host> Endpoint<H> {
         let receive = ReceiveSession::new(roots.receive, suite, protection);
         self.by_connection.insert(receive.connection_id(), id);
         let send = SendSession::new(roots.send, suite, protection, self.config.epoch_limits);
-        peer.link = Some(Box::new(Link { protection, send, receive, introduced: false }));
+        let mut link = Link { protection, send, receive, introduced: false, slots: Default::default(), raised: [false; 2], wishes: Vec::new() };
+        link.follow(&self.communicators, &self.job.policy, &self.own, &peer.card);
+        peer.link = Some(Box::new(link));
         peer.heard_ns = self.now_ns;
         true
+    }
+
+    /// Takes in what became of the process's communicators. One look at a word when nothing did.
+    fn look_at_communicators(&mut self) {
+        let version = self.job.communicators.version();
+        if version != self.communicators_version {
+            self.follow_communicators(version);
+        }
+    }
+
+    #[cold]
+    fn follow_communicators(&mut self, version: u64) {
+        self.communicators_version = version;
+        self.communicators = self.job.communicators.table();
+        for peer in &mut self.peers {
+            if let Some(link) = &mut peer.link {
+                link.follow(&self.communicators, &self.job.policy, &self.own, &peer.card);
+            }
+        }
     }
 
     /// Drops and counts; says so at the 1st, 10th, 100th ... time.
@@ -310,7 +340,7 @@ impl<H: Host> Endpoint<H> {
         *match cause {
             Cause::Malformed | Cause::Oversized => &mut counters.refused_malformed,
             Cause::UnknownConnection | Cause::ForeignCard | Cause::OtherPolicy => &mut counters.refused_unknown_peer,
-            Cause::Epoch | Cause::BadTag => &mut counters.refused_bad_tag,
+            Cause::Epoch | Cause::BadTag | Cause::Unprotected => &mut counters.refused_bad_tag,
             Cause::Replay => &mut counters.refused_replay,
         } += 1;
         let count = self.refused.entry((claimed, cause)).or_default();
@@ -356,6 +386,11 @@ impl<H: Host> Endpoint<H> {
             self.end(host, violation);
         }
     }
+}
+
+/// Where the owner of a card is, for the policy.
+fn place(card: &Card) -> Place {
+    Place { host: card.host, address: Some(card.address.ip()) }
 }
 
 /// Hasher for keys that are uniformly random already: connection ids come out of the key schedule.

@@ -9,6 +9,7 @@ use super::host::{Host, PeerId, Received, SendRequest};
 use super::receive::{Landing, place};
 use super::send::{Body, MESSAGE_COST, Outgoing, OutgoingKey, State, UserPart};
 use crate::record::{Destination, Origin};
+use crate::suite::Protection;
 
 impl<H: Host> Endpoint<H> {
     /// Whether a peer is this endpoint.
@@ -50,7 +51,8 @@ impl<H: Host> Endpoint<H> {
     /// Keeps a send to ourselves until its receive is posted.
     pub(super) fn await_own(&mut self, request: SendRequest, body: Body<H>) {
         self.count_sent(request.peer, request.len);
-        let outgoing = Outgoing { request, body, offset: 0, end: request.len, state: State::AwaitsGrant };
+        let protection = Protection::None;
+        let outgoing = Outgoing { request, body, protection, offset: 0, end: request.len, state: State::AwaitsGrant };
         let key = self.outgoing.insert(outgoing);
         self.hold_own(&request, Landing::Held(Vec::new()), 0, Some(key));
     }
@@ -63,6 +65,7 @@ impl<H: Host> Endpoint<H> {
             lane,
             tag,
             data,
+            demanded: Protection::None,
             number,
             size,
             got,

@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 
 use super::arrive::MessageKey;
-use super::host::{Host, PeerId};
+use super::host::{Host, Lane, PeerId};
 use super::report::PeerName;
 use super::send::OutgoingKey;
 use super::wire::Stuck;
+use crate::communicators::{Table, WishNumber};
 use crate::identity::Card;
+use crate::key_cache::CacheSlot;
+use crate::policy::Policy;
 use crate::record::Envelope;
 use crate::session::{ReceiveSession, SendSession};
 use crate::suite::Protection;
@@ -62,6 +65,57 @@ pub(super) struct Link {
     pub(super) receive: ReceiveSession,
     /// Whether our card went out with a record.
     pub(super) introduced: bool,
+    /// Where the cache has keys of another protection than the pair's: for what is sent, and for what arrives.
+    pub(super) slots: [CacheSlot; 2],
+    /// Whether frames have privacy although the policy asks for less, because a communicator asks for more: those that are
+    /// sent, and those that arrive.
+    pub(super) raised: [bool; 2],
+    /// What the wishes of communicators come to between the two, by their numbers.
+    pub(super) wishes: Vec<Protection>,
+}
+
+impl Link {
+    /// Works out what the communicators' wishes come to.
+    pub(super) fn follow(&mut self, communicators: &Table, policy: &Policy, own: &Card, peer: &Card) {
+        // Nobody asks for what number 0 stands for; it has a place here, so that numbers are indices.
+        self.wishes.clear();
+        self.wishes.push(self.protection);
+        while let Some(wish) = WishNumber::try_from(self.wishes.len()).ok().and_then(|next| communicators.wish(next)) {
+            let least = policy.decide_communicator(wish.class.as_deref(), super::place(own), super::place(peer));
+            self.wishes.push(wish.protection.min(least.protection));
+        }
+        for (raised, wishes) in self.raised.iter_mut().zip(communicators.shared(&peer.public_key)) {
+            *raised |= wishes.iter().any(|&wish| self.wishes[usize::from(wish)] < self.protection);
+        }
+    }
+
+    /// How all of a record but its payload is protected.
+    pub(super) fn frame(&self, raised: bool) -> Protection {
+        if raised { Protection::Privacy } else { self.protection }
+    }
+
+    /// How the payload of a message to the peer is protected.
+    pub(super) fn sends(&self, communicators: &Table, lane: Lane, tag: u64) -> Protection {
+        if lane != Lane::Tagged {
+            return self.frame(self.raised[0]);
+        }
+        let ([one, other], foreign) = communicators.send(tag);
+        self.wished(one, foreign).min(self.wished(other, foreign))
+    }
+
+    /// What a message of the peer's has to have at least.
+    pub(super) fn demands(&self, communicators: &Table, lane: Lane, tag: u64) -> Protection {
+        if lane != Lane::Tagged {
+            return self.frame(self.raised[1]);
+        }
+        let (wish, foreign) = communicators.demand(tag);
+        self.wished(wish, foreign)
+    }
+
+    fn wished(&self, wish: WishNumber, foreign: bool) -> Protection {
+        let wished = self.wishes.get(usize::from(wish)).copied().unwrap_or(Protection::Privacy);
+        if foreign { wished.min(self.protection) } else { wished }
+    }
 }
 
 impl<H: Host> Peer<H> {

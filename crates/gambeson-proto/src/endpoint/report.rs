@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::suite::Protection;
+
 /// Why a record was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -22,6 +24,8 @@ pub enum Cause {
     BadTag,
     /// The record is authentic and was taken in before.
     Replay,
+    /// The record claims less protection than the two ends agreed on for a communicator.
+    Unprotected,
 }
 
 impl Cause {
@@ -35,6 +39,7 @@ impl Cause {
             Cause::Epoch => "a record of an epoch that is not due",
             Cause::BadTag => "a record whose authentication tag is wrong",
             Cause::Replay => "a record that was already received",
+            Cause::Unprotected => "a record that is less protected than a communicator asks for",
         }
     }
 }
@@ -115,6 +120,15 @@ pub enum Violation {
         /// What the carrier says.
         why: String,
     },
+    /// A message has less protection than this end demands for its communicator.
+    Unprotected {
+        /// Sender.
+        peer: PeerName,
+        /// What the message has.
+        came: Protection,
+        /// What is demanded.
+        demanded: Protection,
+    },
     /// The peer's key can't be used.
     WeakKey {
         /// The peer.
@@ -149,6 +163,12 @@ impl fmt::Display for Violation {
                 f,
                 "the connection to {peer} broke ({why}): the process ended, or somebody cuts this job's connections; \
                  what was on its way is lost, so the job ends here"
+            ),
+            Violation::Unprotected { peer, came, demanded } => write!(
+                f,
+                "{peer} sent a message under \"{came}\" on a communicator for which this process demands \"{demanded}\": the \
+                 two ends gave it different protections (gambeson_protection), or changed it while the message was being \
+                 sent; nothing of it reached the program, and the job ends here"
             ),
             Violation::WeakKey { peer } => {
                 write!(f, "the public key of {peer} is not usable (low order, or our own reflected); the job ends here")

@@ -7,6 +7,7 @@ use super::peer::Peer;
 use super::wire::{Emitted, Wire};
 use super::{Endpoint, Lane};
 use crate::record::{Envelope, Kind, Origin, message};
+use crate::suite::Protection;
 
 new_key_type! {
     /// A message on its way out; its bits are the sender's id on the wire.
@@ -26,6 +27,8 @@ const COPIED_MAX: usize = 1 << 30;
 pub(super) struct Outgoing<H: Host> {
     pub(super) request: SendRequest,
     pub(super) body: Body<H>,
+    /// How its bytes are protected: fixed when it was sent.
+    pub(super) protection: Protection,
     /// Bytes sealed so far.
     pub(super) offset: usize,
     /// Bytes to seal: all, or as many as the receiver has room for.
@@ -105,23 +108,27 @@ impl<H: Host> Endpoint<H> {
         request: &SendRequest,
         part: impl Fn(usize, usize) -> O,
     ) -> Option<usize> {
+        self.look_at_communicators();
         if self.dead || !self.connect(request.peer) {
             return None;
         }
+        let protection = self.protection_of(request);
         let peer = &mut self.peers[request.peer.0 as usize];
         let cost = MESSAGE_COST + request.len;
         if request.len > self.config.eager_max || request.delivery || peer.credit < cost || !peer.is_clear() {
             return None;
         }
         let first = self.config.first_of(request.len);
-        if self.wire.emit(host, peer, first_envelope(request, 0, 0), first, part(0, first)) == Emitted::Blocked {
+        let envelope = first_envelope(request, 0, 0);
+        if self.wire.emit(host, peer, envelope, protection, first, part(0, first)) == Emitted::Blocked {
             return None;
         }
         peer.credit -= cost;
         let mut gone = first;
         while gone < request.len {
             let len = (request.len - gone).min(self.config.record_payload);
-            if self.wire.emit(host, peer, Envelope::new(Kind::More), len, part(gone, len)) == Emitted::Blocked {
+            let more = Envelope::new(Kind::More);
+            if self.wire.emit(host, peer, more, protection, len, part(gone, len)) == Emitted::Blocked {
                 break;
             }
             gone += len;
@@ -132,6 +139,12 @@ impl<H: Host> Endpoint<H> {
         Some(gone)
     }
 
+    /// How the bytes of a message are protected; `None` before the keys of its pair are made.
+    fn protection_of(&self, request: &SendRequest) -> Option<Protection> {
+        let link = self.peers[request.peer.0 as usize].link.as_ref()?;
+        Some(link.sends(&self.communicators, request.lane, request.tag))
+    }
+
     fn waiting(&self, peer: PeerId) -> usize {
         self.peers[peer.0 as usize].queue.len()
     }
@@ -140,7 +153,9 @@ impl<H: Host> Endpoint<H> {
     fn enqueue(&mut self, host: &mut H, request: SendRequest, body: Body<H>, gone: Option<usize>) {
         let (offset, end) = (gone.unwrap_or(0), request.len);
         let state = if gone.is_some() { State::Unasked } else { State::Queued };
-        let key = self.outgoing.insert(Outgoing { request, body, offset, end, state });
+        // Without keys nothing will be sealed: the peer's own is unusable, and the job ends.
+        let protection = self.protection_of(&request).unwrap_or_default();
+        let key = self.outgoing.insert(Outgoing { request, body, protection, offset, end, state });
         self.peers[request.peer.0 as usize].queue.push_back(key);
         self.count_sent(request.peer, request.len);
         self.pump(host, request.peer);
@@ -158,7 +173,7 @@ impl<H: Host> Endpoint<H> {
         loop {
             let peer = &mut self.peers[index];
             if let Some(&envelope) = peer.control.front() {
-                if self.wire.emit(host, peer, envelope, 0, &[][..]) == Emitted::Blocked {
+                if self.wire.emit(host, peer, envelope, None, 0, &[][..]) == Emitted::Blocked {
                     return self.wire.mark(peer);
                 }
                 peer.control.pop_front();
@@ -314,10 +329,10 @@ fn send_part<H: Host>(
     envelope: Envelope,
     len: usize,
 ) -> bool {
-    let offset = outgoing.offset;
+    let (offset, protection) = (outgoing.offset, Some(outgoing.protection));
     let emitted = match &outgoing.body {
-        Body::User(send) => wire.emit(host, peer, envelope, len, UserPart::<H> { send, offset, len }),
-        Body::Copied(bytes) => wire.emit(host, peer, envelope, len, &bytes[offset..offset + len]),
+        Body::User(send) => wire.emit(host, peer, envelope, protection, len, UserPart::<H> { send, offset, len }),
+        Body::Copied(bytes) => wire.emit(host, peer, envelope, protection, len, &bytes[offset..offset + len]),
     };
     if emitted == Emitted::Sealed {
         outgoing.offset += len;

@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use super::host::{Host, PeerId};
 use super::peer::Peer;
 use super::{Counters, Violation};
-use crate::aead::Context;
 use crate::key_cache::KeyCache;
-use crate::record::{Envelope, INLINE_MAX, INTRODUCTION_LEN, Origin, Plan};
+use crate::record::{Envelope, INLINE_MAX, INTRODUCTION_LEN, Mode, Origin, Plan};
 use crate::suite::Protection;
 
 /// Largest record that is sealed on the stack for [`Host::inject`], in bytes.
@@ -82,12 +81,13 @@ pub(super) enum Emitted {
 }
 
 impl Wire {
-    /// Seals one record for `peer` and sends it.
+    /// Seals one record for `peer` and sends it. `protection` is the payload's; `None`: there is no payload.
     pub(super) fn emit<H: Host>(
         &mut self,
         host: &mut H,
         peer: &mut Peer<H>,
         envelope: Envelope,
+        protection: Option<Protection>,
         payload: usize,
         origin: impl Origin,
     ) -> Emitted {
@@ -96,7 +96,12 @@ impl Wire {
         };
         let introduction = (!link.introduced).then_some(&self.introduction);
         let connection = link.send.connection_id();
-        let mut plan = Plan { stamp: Default::default(), connection, introduction, envelope, payload };
+        // A message that asks for more than its frame has takes the frame with it.
+        let raised = link.raised[0] || protection.is_some_and(|protection| protection < link.protection);
+        let frame = link.frame(raised);
+        let protection = protection.unwrap_or(frame);
+        let mode = Mode { raised, apart: (protection != frame).then_some(protection) };
+        let mut plan = Plan { stamp: Default::default(), connection, introduction, envelope, payload, mode };
         let len = plan.len();
         let small = len <= INJECT_MAX && len <= host.inject_size();
         let mut pooled = None;
@@ -111,8 +116,6 @@ impl Wire {
             return Emitted::Blocked;
         };
         plan.stamp = stamp;
-        let context: &Context = link.send.context(&mut self.cache, stamp.epoch);
-        let protection = link.protection;
         match protection {
             Protection::Privacy => self.counters.records_sealed += 1,
             Protection::Integrity => self.counters.records_integrity += 1,
@@ -120,10 +123,19 @@ impl Wire {
         }
         link.introduced = true;
         let watch = self.stopwatch.start(host, payload);
+        let (cache, slot) = (&mut self.cache, &mut link.slots[0]);
+        let seal = |record: &mut [u8]| {
+            if mode.apart.is_some() {
+                plan.seal_payload(link.send.context_of(slot, cache, stamp.epoch, protection), protection, origin, record);
+                plan.seal_frame(link.send.context_of(slot, cache, stamp.epoch, frame), frame, record);
+            } else {
+                plan.seal(link.send.context_of(slot, cache, stamp.epoch, frame), frame, origin, record);
+            }
+        };
         match pooled {
             None => {
                 let mut space = [0; INJECT_MAX];
-                plan.seal(context, protection, origin, &mut space);
+                seal(&mut space);
                 self.counters.crypto_ns += watch.stop(host);
                 if host.inject(peer.id, &space[..len]).is_err() {
                     let record = &space[..len];
@@ -136,7 +148,7 @@ impl Wire {
                 }
             }
             Some(mut buffer) => {
-                plan.seal(context, protection, origin, buffer.as_mut());
+                seal(buffer.as_mut());
                 self.counters.crypto_ns += watch.stop(host);
                 if let Err(buffer) = host.transmit(peer.id, buffer, len) {
                     self.stick(peer, Stuck::Pooled(buffer, len));

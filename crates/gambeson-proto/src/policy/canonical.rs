@@ -7,7 +7,8 @@
 //! layers u8 x { protection u8, rules u16 x { protection u8, class, 2 x selector } }
 //! and, if there are rules about files: for each layer u16 x { pattern, label, suite u8, block u32 }
 //! pattern: length u8, name; label: the same, of length 0 for files in clear
-//! class: length u8, name; of length 0 for a rule that speaks of messages, too
+//! class: length u8, name; of length 0 for a rule that speaks of messages, too; with the length's top bit, a class of
+//!        communicators, of length 0 for all of them
 //! selector: 0 | 1 host u16 | 4 address 4 bytes, prefix u8 | 6 address 16 bytes, prefix u8 | 2 partition u16
 //! ```
 //! Big endian. Decoding accepts exactly what encoding produces.
@@ -19,7 +20,9 @@ use aws_lc_rs::digest;
 
 use super::decide::Subnet;
 use super::document::{GAP_TIMEOUT_MAX, GAP_TIMEOUT_MIN, is_class};
-use super::{FileRule, HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, RULES_MAX, Rule, Selector};
+use super::{
+    FileRule, HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, RULES_MAX, Rule, Selector, Subject,
+};
 use crate::file::FileSuite;
 use crate::identity::HostIndex;
 use crate::suite::{Protection, Suite};
@@ -53,7 +56,7 @@ impl Policy {
             count(&mut out, layer.rules.len());
             for rule in &layer.rules {
                 out.push(rule.protection as u8);
-                name(&mut out, rule.class.as_deref().unwrap_or_default());
+                subject(&mut out, &rule.subject);
                 for side in rule.between {
                     selector(&mut out, side);
                 }
@@ -98,6 +101,16 @@ fn count(out: &mut Vec<u8>, count: usize) {
 fn name(out: &mut Vec<u8>, name: &str) {
     out.push(u8::try_from(name.len()).expect("parsing bounds every name"));
     out.extend(name.as_bytes());
+}
+
+fn subject(out: &mut Vec<u8>, subject: &Subject) {
+    let (mark, class) = match subject {
+        Subject::All => (0, ""),
+        Subject::Links(class) => (0, &**class),
+        Subject::Communicators(class) => (COMMUNICATORS, class.as_deref().unwrap_or_default()),
+    };
+    out.push(mark | u8::try_from(class.len()).expect("a class is at most CLASS_MAX long"));
+    out.extend(class.as_bytes());
 }
 
 fn selector(out: &mut Vec<u8>, selector: Selector) {
@@ -202,7 +215,7 @@ impl Reader<'_> {
             rules: self.list(RULES_MAX, |reader| {
                 Ok(Rule {
                     protection: reader.protection()?,
-                    class: reader.class()?,
+                    subject: reader.subject()?,
                     between: [reader.selector(hosts, partitions)?, reader.selector(hosts, partitions)?],
                 })
             })?,
@@ -248,17 +261,27 @@ impl Reader<'_> {
         Protection::from_number(self.byte()?).ok_or(CanonicalError)
     }
 
-    fn class(&mut self) -> Result<Option<Box<str>>, CanonicalError> {
-        if self.0.first() == Some(&0) {
-            self.0 = &self.0[1..];
-            return Ok(None);
-        }
-        let name = self.name()?;
-        if is_class(&name) { Ok(Some(name.into())) } else { Err(CanonicalError) }
+    fn subject(&mut self) -> Result<Subject, CanonicalError> {
+        let length = self.byte()?;
+        let of_communicators = length & COMMUNICATORS != 0;
+        let class = match length & !COMMUNICATORS {
+            0 => None,
+            length => Some(self.text(length)?).filter(|name| is_class(name)).ok_or(CanonicalError).map(Some)?,
+        };
+        Ok(match class.map(String::into_boxed_str) {
+            class if of_communicators => Subject::Communicators(class),
+            Some(class) => Subject::Links(class),
+            None => Subject::All,
+        })
     }
 
     fn name(&mut self) -> Result<String, CanonicalError> {
-        let length = usize::from(self.byte()?);
+        let length = self.byte()?;
+        self.text(length)
+    }
+
+    fn text(&mut self, length: u8) -> Result<String, CanonicalError> {
+        let length = usize::from(length);
         let (name, rest) = self.0.split_at_checked(length).ok_or(CanonicalError)?;
         let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
         if name.is_empty() || !name.iter().all(legal) {
@@ -299,6 +322,8 @@ fn ascending<T: Ord>(items: &[T]) -> Result<(), CanonicalError> {
 const VERSION: u8 = 2;
 const HASH_PREFIX: &[u8] = b"gambeson policy 2\0";
 const LAYERS_MAX: usize = 2;
+/// A bit of a class's length, which is never that long.
+const COMMUNICATORS: u8 = 0x80;
 const ANYWHERE: u8 = 0;
 const HOST: u8 = 1;
 const PARTITION: u8 = 2;

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::{CONTROL, Layer, Policy, Rule, Selector};
+use super::{Asked, CONTROL, Layer, Policy, Rule, Selector, Subject};
 use crate::identity::HostIndex;
 use crate::suite::Protection;
 
@@ -34,23 +34,29 @@ pub struct Decision {
 impl Policy {
     /// What holds for messages between two places, in either order.
     pub fn decide(&self, a: Place, b: Place) -> Decision {
-        self.judge(None, a, b)
+        self.judge(Asked::Messages, a, b)
+    }
+
+    /// The weakest that holds for messages on a communicator of this class, in either order. A communicator that asks
+    /// for more has that.
+    pub fn decide_communicator(&self, class: Option<&str>, a: Place, b: Place) -> Decision {
+        self.judge(Asked::Communicators(class), a, b)
     }
 
     /// What holds for a link of this class between two places, in either order.
     pub fn decide_link(&self, class: &str, a: Place, b: Place) -> Decision {
-        let decision = self.judge(Some(class), a, b);
+        let decision = self.judge(Asked::Links(class), a, b);
         if class == CONTROL && decision.protection > Protection::Integrity {
             return Decision { protection: Protection::Integrity, is_control: true, ..decision };
         }
         decision
     }
 
-    fn judge(&self, class: Option<&str>, a: Place, b: Place) -> Decision {
+    fn judge(&self, asked: Asked<'_>, a: Place, b: Place) -> Decision {
         let mut first_rule = 0;
         let mut decided: Option<Answer> = None;
         for layer in &self.layers {
-            let (protection, rule) = self.ask(layer, class, a, b);
+            let (protection, rule) = self.ask(layer, asked, a, b);
             let answer = (protection, rule.map(|rule| first_rule + rule));
             decided = Some(stronger(decided, answer));
             first_rule += layer.rules.len();
@@ -59,9 +65,9 @@ impl Policy {
         Decision { protection, partition: self.shared_partition(a.host, b.host), rule, is_control: false }
     }
 
-    fn ask(&self, layer: &Layer, class: Option<&str>, a: Place, b: Place) -> Answer {
+    fn ask(&self, layer: &Layer, asked: Asked<'_>, a: Place, b: Place) -> Answer {
         let mut decided = None;
-        for (number, rule) in layer.rules.iter().enumerate().filter(|(_, rule)| rule.speaks_of(class)) {
+        for (number, rule) in layer.rules.iter().enumerate().filter(|(_, rule)| rule.speaks_of(asked)) {
             let answer = (rule.protection, Some(number));
             match self.applies(rule, a, b) {
                 Some(false) => {}
@@ -99,9 +105,14 @@ impl Policy {
 }
 
 impl Rule {
-    /// Whether it speaks of links of a class, or, without one, of messages.
-    pub(super) fn speaks_of(&self, class: Option<&str>) -> bool {
-        self.class.is_none() || self.class.as_deref() == class
+    /// Whether it speaks of what is asked about.
+    pub(super) fn speaks_of(&self, asked: Asked<'_>) -> bool {
+        match (&self.subject, asked) {
+            (Subject::All, _) | (Subject::Communicators(None), Asked::Communicators(_)) => true,
+            (Subject::Links(class), Asked::Links(asked)) => **class == *asked,
+            (Subject::Communicators(Some(class)), Asked::Communicators(asked)) => Some(&**class) == asked,
+            _ => false,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::decide::Subnet;
 use super::files::{self, FileRule};
-use super::{CONTROL, IntraHost, PolicyError};
+use super::{CONTROL, IntraHost, PolicyError, Subject};
 use crate::file::FileSuite;
 use crate::file::geometry::BLOCK_LEN;
 use crate::startpoint::CLASS_MAX;
@@ -46,7 +46,7 @@ pub(super) struct WrittenPartition {
 #[derive(Clone, Debug)]
 pub(super) struct WrittenRule {
     pub(super) between: [Side; 2],
-    pub(super) class: Option<String>,
+    pub(super) subject: Subject,
     pub(super) protection: Protection,
     pub(super) line: usize,
 }
@@ -190,12 +190,21 @@ impl Reader<'_> {
             ));
         };
         let protection = self.protection(&raw.protection)?.value;
-        let class = raw.class.as_ref().map(|word| self.class(word)).transpose()?;
-        if class.as_deref() == Some(CONTROL) && protection == Protection::None {
+        let subject = match (&raw.class, &raw.communicator) {
+            (None, None) => Subject::All,
+            (Some(word), None) => Subject::Links(self.class(word)?.into()),
+            (None, Some(word)) if word.get_ref() == "*" => Subject::Communicators(None),
+            (None, Some(word)) => Subject::Communicators(Some(self.class(word)?.into())),
+            (Some(_), Some(word)) => {
+                let what = "a rule speaks of links of a class or of communicators, not of both; write two rules";
+                return Err(self.wrong(word.span(), what.to_owned()));
+            }
+        };
+        if subject == Subject::Links(CONTROL.into()) && protection == Protection::None {
             let what = "links of class \"control\" are never without protection; write \"integrity\" or \"privacy\"";
             return Err(self.wrong(raw.protection.span(), what.to_owned()));
         }
-        Ok(WrittenRule { between: [self.side(one)?, self.side(other)?], class, protection, line })
+        Ok(WrittenRule { between: [self.side(one)?, self.side(other)?], subject, protection, line })
     }
 
     fn file(&self, raw: RawFile) -> Result<FileRule, PolicyError> {
@@ -245,7 +254,7 @@ impl Reader<'_> {
             return Ok(name.clone());
         }
         let what = format!(
-            "class \"{name}\" is none; use up to {CLASS_MAX} letters, digits, '-', '_' or '.', as its endpoints do"
+            "class \"{name}\" is none; use up to {CLASS_MAX} letters, digits, '-', '_' or '.'"
         );
         Err(self.wrong(word.span(), what))
     }
@@ -301,8 +310,8 @@ fn duration(text: &str) -> Option<Duration> {
     count.checked_mul(milliseconds).map(Duration::from_millis)
 }
 
-/// Whether a link can be of a class of this name.
-pub(super) fn is_class(name: &str) -> bool {
+/// Whether a link, or a communicator, can be of a class of this name.
+pub fn is_class(name: &str) -> bool {
     (1..=CLASS_MAX).contains(&name.len()) && name.chars().all(is_name_character)
 }
 
@@ -365,5 +374,6 @@ struct RawPartition {
 struct RawRule {
     between: Spanned<Vec<Spanned<String>>>,
     class: Option<Spanned<String>>,
+    communicator: Option<Spanned<String>>,
     protection: Spanned<String>,
 }

@@ -25,7 +25,7 @@ use crate::suite::{Protection, Suite};
 pub use canonical::CanonicalError;
 pub(crate) use decide::Subnet;
 pub use decide::{Decision, Place};
-pub use document::{Document, is_label};
+pub use document::{Document, is_class, is_label};
 pub use error::PolicyError;
 pub use files::FileRule;
 pub use resolve::{Chosen, Resolution, SecretFile, resolve};
@@ -110,9 +110,27 @@ struct Layer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     between: [Selector; 2],
-    /// A rule with a class speaks of links of that class alone, one without of messages and of all links.
-    class: Option<Box<str>>,
+    subject: Subject,
     protection: Protection,
+}
+
+/// What a rule speaks of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    /// Messages and all links.
+    All,
+    /// Links of this class alone.
+    Links(Box<str>),
+    /// Messages on the communicators of this class that ask for a protection of their own; without one, of all that do.
+    Communicators(Option<Box<str>>),
+}
+
+/// What somebody asks a policy about.
+#[derive(Clone, Copy, Debug)]
+enum Asked<'a> {
+    Messages,
+    Links(&'a str),
+    Communicators(Option<&'a str>),
 }
 
 /// One side of a rule.
@@ -218,28 +236,48 @@ impl Policy {
 
     /// Whether any pair of processes may exchange messages that are not private.
     pub fn weakens(&self) -> bool {
-        self.weakens_any(None)
+        self.allows(Protection::Integrity, Asked::Messages)
     }
 
     /// Whether any pair of processes may have links of this class that are not private.
     pub fn weakens_links(&self, class: &str) -> bool {
-        self.weakens_any(Some(class))
+        self.allows(Protection::Integrity, Asked::Links(class))
     }
 
-    fn weakens_any(&self, class: Option<&str>) -> bool {
+    /// Whether messages on a communicator of this class that asks for `protection` may have it between any pair at all.
+    pub fn allows_communicator(&self, protection: Protection, class: Option<&str>) -> bool {
+        self.allows(protection, Asked::Communicators(class))
+    }
+
+    fn allows(&self, protection: Protection, asked: Asked<'_>) -> bool {
         self.layers.iter().all(|layer| {
-            let weak = |rule: &Rule| rule.protection != Protection::Privacy && rule.speaks_of(class);
-            layer.protection != Protection::Privacy || layer.rules.iter().any(weak)
+            let weak = |rule: &Rule| rule.protection >= protection && rule.speaks_of(asked);
+            layer.protection >= protection || layer.rules.iter().any(weak)
         })
     }
 
     /// The classes of links that rules name, in alphabetical order.
     pub fn classes(&self) -> Vec<&str> {
+        self.named(|subject| match subject {
+            Subject::Links(class) => Some(class),
+            _ => None,
+        })
+    }
+
+    /// The classes of communicators that rules name, in alphabetical order; "*" for rules that speak of all.
+    pub fn communicators(&self) -> Vec<&str> {
+        self.named(|subject| match subject {
+            Subject::Communicators(class) => Some(class.as_deref().unwrap_or("*")),
+            _ => None,
+        })
+    }
+
+    fn named(&self, name: impl Fn(&Subject) -> Option<&str>) -> Vec<&str> {
         let rules = self.layers.iter().flat_map(|layer| &layer.rules);
-        let mut classes: Vec<_> = rules.filter_map(|rule| rule.class.as_deref()).collect();
-        classes.sort_unstable();
-        classes.dedup();
-        classes
+        let mut names: Vec<_> = rules.filter_map(|rule| name(&rule.subject)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
     }
 }
 

@@ -246,7 +246,7 @@ fn resolve_rule(policy: &Policy, rule: WrittenRule, origin: &str) -> Result<Rule
     };
     Ok(Rule {
         between: [side(one)?, side(other)?],
-        class: rule.class.map(String::into_boxed_str),
+        subject: rule.subject,
         protection: rule.protection,
     })
 }

@@ -354,3 +354,67 @@ fn a_class_is_held_by_the_floor_as_all_else() {
     assert_eq!(link(&policy, "fluxes", "a", "b").protection, Protection::Integrity);
     assert_eq!(link(&policy, "data", "a", "b").protection, Protection::Privacy);
 }
+
+const MODELS: &str = r#"
+protection = "integrity"
+
+[[rule]]
+between = ["10.77.0.0/24", "10.77.0.0/24"]
+communicator = "ocean"
+protection = "none"
+
+[[rule]]
+between = ["h9", "*"]
+communicator = "*"
+protection = "none"
+
+[[rule]]
+between = ["*", "*"]
+class = "ocean"
+protection = "none"
+"#;
+
+#[test]
+fn a_rule_about_communicators_speaks_of_nothing_else() {
+    let policy = Policy::parse(MODELS, "p.toml").unwrap();
+    let of = |class: Option<&str>, a: &str, b: &str| {
+        let place = |text: &str| text.split_once('@').map(|(host, address)| place(&policy, host, address)).unwrap();
+        let decision = policy.decide_communicator(class, place(a), place(b));
+        let carried = Policy::from_canonical(&policy.canonical()).unwrap();
+        assert_eq!(carried.decide_communicator(class, place(b), place(a)), decision);
+        decision.protection
+    };
+    let (a, b, c, nine) = ("h1@10.77.0.1", "h2@10.77.0.2", "h3@10.78.0.3", "h9@10.78.0.9");
+    assert_eq!(of(Some("ocean"), a, b), Protection::None);
+    assert_eq!(of(Some("ocean"), a, c), Protection::Integrity, "only where it says");
+    assert_eq!(of(Some("sky"), a, b), Protection::Integrity, "another class");
+    assert_eq!(of(None, a, b), Protection::Integrity, "a communicator without a class");
+    assert_eq!((of(None, a, nine), of(Some("sky"), c, nine)), (Protection::None, Protection::None));
+    assert_eq!(protection(&policy, a, b), Protection::Integrity, "messages on communicators that ask for nothing");
+    assert_eq!(policy.communicators(), ["*", "ocean"]);
+    assert_eq!(policy.classes(), ["ocean"]);
+    assert!(policy.allows_communicator(Protection::None, None));
+    let one = Policy::parse(&MODELS.replace("\"*\"\nprotection", "\"sky\"\nprotection"), "p.toml").unwrap();
+    assert!(one.allows_communicator(Protection::None, Some("sky")) && !one.allows_communicator(Protection::None, None));
+    assert!(one.allows_communicator(Protection::Integrity, None));
+    assert_ne!(one.hash(), policy.hash());
+    for bit in 0..8 {
+        let mut altered = policy.canonical();
+        let at = altered.windows(5).position(|window| window == b"ocean").unwrap() - 1;
+        altered[at] ^= 1 << bit;
+        assert!(Policy::from_canonical(&altered).is_ok_and(|other| other != policy) == (bit == 7), "bit {bit}");
+    }
+}
+
+#[test]
+fn the_floor_holds_for_communicators_too() {
+    let open = document("[[rule]]\nbetween = [\"*\", \"*\"]\ncommunicator = \"*\"\nprotection = \"none\"");
+    let found = resolve(None, Some(Chosen::Found(&open))).unwrap().policy;
+    assert!(!found.allows_communicator(Protection::Integrity, Some("ocean")), "a file that was merely found");
+    let named = resolve(Some(&document("")), Some(Chosen::Named(&open))).unwrap().policy;
+    assert!(!named.allows_communicator(Protection::Integrity, Some("ocean")), "a floor that says nothing of it");
+    let both = resolve(Some(&open), Some(Chosen::Named(&open))).unwrap().policy;
+    assert!(both.allows_communicator(Protection::None, Some("ocean")));
+    let refused = error("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"a\"\ncommunicator = \"a\"\nprotection = \"none\"");
+    assert!(refused.starts_with("p.toml:4: a rule speaks of links of a class or of communicators"), "{refused}");
+}

@@ -1,6 +1,7 @@
 //! The whole protocol between simulated endpoints on a seeded network. A failure prints its seed;
 //! `GAMBESON_SEED=n cargo test -p gambeson-proto --test simulation` runs that seed alone.
 
+mod communicators;
 mod network;
 
 use std::collections::{BTreeMap, HashMap};
@@ -44,7 +45,7 @@ fn job(policy: &str, secret: u8) -> Arc<Job> {
         suite: Suite::Aes256Gcm,
     };
     let admission = keys.admission_key();
-    Arc::new(Job { keys, admission, policy, partitions: Vec::new() })
+    Arc::new(Job { keys, admission, policy, partitions: Vec::new(), communicators: Default::default() })
 }
 
 fn small_config(random: &mut Random) -> Config {
@@ -143,7 +144,7 @@ impl Program {
             return;
         }
         let lane = some_lane(random);
-        let tag = if lane == Lane::Message { 0 } else { random.below(4) };
+        let tag = if lane == Lane::Message { 0 } else { random.below(4) << communicators::SHIFT };
         let data = random.chance(50).then(|| random.next());
         let len = SERIAL_LEN + length(random);
         let serial = self.next_serial;
@@ -171,7 +172,7 @@ impl Program {
         let any_source = wild || random.chance(40) || node.ids.len() != usize::from(NODES);
         let source = (!any_source).then(|| node.ids[random.below(NODES.into()) as usize]);
         let ignore = if wild || lane == Lane::Message || random.chance(40) { u64::MAX } else { 0 };
-        let tag = if lane == Lane::Message { 0 } else { random.below(4) };
+        let tag = if lane == Lane::Message { 0 } else { random.below(4) << communicators::SHIFT };
         let multi = (lane == Lane::Message && random.chance(30)).then_some(300_000);
         let capacity = if multi.is_some() { 1_000_000 } else { 300_000 };
         let number = self.next_receive;
@@ -246,11 +247,17 @@ impl Program {
 }
 
 fn run(seed: u64, hostility: &Hostility, policy: &str) -> Network {
+    run_with(seed, hostility, policy, |_, _| ())
+}
+
+/// The same, with a network and a job that are prepared.
+fn run_with(seed: u64, hostility: &Hostility, policy: &str, prepare: impl Fn(&Network, &Job)) -> Network {
     let mut random = Random(seed ^ 0x5eed);
     let config = small_config(&mut random);
     let busy = [0, 30, 70][random.below(3) as usize];
     let job = job(policy, 1);
     let mut network = Network::new(seed, NODES, &config, &job, busy, false);
+    prepare(&network, &job);
     let mut program = Program::new(seed);
     for _ in 0..300 {
         match random.below(10) {
