@@ -123,6 +123,19 @@ def test_links_are_judged_by_their_class(gambeson: Path, tmp_path: Path) -> None
     assert done.returncode == 78 and f'{policy}:4: links of class "control" are never without' in done.stderr, done
 
 
+def test_communicators_are_judged_by_their_name(gambeson: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[rule]]\nbetween = ["10.77.0.0/24", "*"]\ncommunicator = "ocean"\nprotection = "none"\n')
+    words = ["--policy", str(policy), "h1=10.77.0.1", "h2=10.77.0.2"]
+    for name, decided in {"ocean": ("none", f"the rule at {policy}:1"), "sky": ("privacy", "the default")}.items():
+        report = check(gambeson, tmp_path, "--communicator", name, *words)
+        assert (report["communicator"], report["communicators"]) == (name, ["ocean"])
+        assert (report["pairs"][0]["protection"], report["pairs"][0]["rule"]) == decided
+    assert check(gambeson, tmp_path, *words)["pairs"][0]["protection"] == "privacy"
+    text = gambeson_run(gambeson, ["policy", "check", "--communicator", "ocean", *words], tmp_path).stdout
+    assert "communicators ocean\n" in text and f"h1  h2  none       by the rule at {policy}:1" in text
+
+
 def test_nothing_written_is_privacy(gambeson: Path, tmp_path: Path) -> None:
     report = check(gambeson, tmp_path, "a=10.0.0.1", "b=::1")
     assert report["files"] == []

@@ -22,7 +22,7 @@ use crate::mr::Regions;
 use crate::remote::Operation;
 use crate::report::refuse;
 use crate::unsupported::{self, unsupported};
-use crate::{av, cntr, cq, info, msg, rma, tagged, watchdog, world};
+use crate::{av, cntr, communicators, cq, info, msg, rma, tagged, watchdog, world};
 use gambeson_libfabric_sys::{self as sys, fi_addr_t, fi_info, fid_av, fid_cntr, fid_cq, fid_ep};
 
 /// An endpoint, from fi_endpoint to fi_close.
@@ -208,6 +208,9 @@ impl Endpoint {
         if world::is_call(lane, tag, memory.total()) {
             return self.answer(vectors, to, send);
         }
+        if communicators::is_watched() && lane == Lane::Tagged {
+            communicators::sends(tag);
+        }
         let peer = self.peer(vectors, to)?;
         let live = self.live()?;
         let delivery = flags & sys::FI_DELIVERY_COMPLETE != 0;
@@ -236,6 +239,12 @@ impl Endpoint {
             from if self.directed => Some(self.peer(vectors, from)?),
             _ => None,
         };
+        if communicators::is_probe(lane, tag, memory.total()) {
+            let live = self.live()?;
+            communicators::probed(tag, source.map(|peer| live.engine.peer_card(peer).public_key));
+            live.keep_apart(context);
+            return Ok(());
+        }
         let selective = self.receive_queue.is_none_or(|binding| binding.selective);
         let completion = !selective || flags & sys::FI_COMPLETION != 0;
         let min_multi = self.min_multi;

@@ -21,6 +21,7 @@ mod address;
 mod av;
 mod carrier;
 mod cntr;
+mod communicators;
 mod core;
 mod cq;
 mod crash;

@@ -313,10 +313,19 @@ impl Live {
         unsafe { put_word(context, RECEIVE_WORD, id.0) };
     }
 
+    /// Marks a receive that is not posted, and of which nothing comes until it is cancelled.
+    pub(crate) fn keep_apart(&mut self, context: *mut c_void) {
+        // SAFETY: as in `receive`.
+        unsafe { put_word(context, RECEIVE_WORD, APART) };
+    }
+
     /// Cancels a receive by its context; one that is matched completes as if nothing had been said.
     pub(crate) fn cancel(&mut self, context: *mut c_void) {
         // SAFETY: as in `receive`; the protocol recognises an id that is not valid any more.
         let Some(id) = (unsafe { word(context, RECEIVE_WORD) }) else { return };
+        if id == APART {
+            return self.carrier.fail(Lane::Tagged, context, 0, sys::FI_ECANCELED);
+        }
         if let Some(receive) = self.engine.cancel(ReceiveId(id)) {
             self.carrier.fail(Lane::Tagged, receive.context, 0, sys::FI_ECANCELED);
         }
@@ -446,6 +455,8 @@ fn now_ns() -> u64 {
 /// Words of an fi_context that hold our ids.
 const RECEIVE_WORD: usize = 0;
 const CLAIM_WORD: usize = 1;
+/// The id of a receive that is kept apart; no id has all bits of the lane.
+const APART: u64 = u64::MAX;
 /// Batches of core completions that one call handles at most.
 const ROUNDS: usize = 4;
 /// Calls between looks at the clock.

@@ -11,7 +11,9 @@
 //! up under the name that was called, which leaves profilers in the chain where they were.
 
 mod children;
+mod communicators;
 mod environment;
+mod mpi;
 mod provider;
 mod real;
 mod refusal;
@@ -29,9 +31,14 @@ use refusal::Refusal;
 /// the callee reads only the half it needs.
 macro_rules! stand_in {
     ($before:ident, $after:ident: $($name:ident)+, $arguments:tt) => {
-        $(stand_in!(@one $before $after $name $arguments);)+
+        $(stand_in!(@one $before $after None, 0, $name $arguments);)+
     };
-    (@one $before:ident $after:ident $name:ident ($($argument:ident),*)) => {
+    // `$instead` is what is returned without a call of the real function, if anything; `$then` what is returned after one
+    // that did not fail.
+    ($before:ident, $after:ident: $($name:ident)+, $arguments:tt, $instead:expr, $then:expr) => {
+        $(stand_in!(@one $before $after $instead, $then, $name $arguments);)+
+    };
+    (@one $before:ident $after:ident $instead:expr, $then:expr, $name:ident ($($argument:ident),*)) => {
         /// Stands in front of the MPI function of the same name.
         ///
         /// # Safety
@@ -42,6 +49,10 @@ macro_rules! stand_in {
             type Real = unsafe extern "C" fn($(stand_in!(@word $argument)),*) -> c_int;
             let ours: Real = $name;
             $before();
+            let instead: Option<c_int> = $instead;
+            if let Some(status) = instead {
+                return status;
+            }
             let Some(address) = real::function(stringify!($name), ours as *const c_void) else {
                 return missing(stringify!($name));
             };
@@ -49,7 +60,7 @@ macro_rules! stand_in {
             // these arguments, a word each, and they are the caller's own.
             let status = unsafe { std::mem::transmute::<*const c_void, Real>(address)($($argument),*) };
             $after(status);
-            status
+            if status == 0 { $then } else { status }
         }
     };
     (@word $argument:ident) => { usize };
@@ -60,15 +71,50 @@ stand_in!(begin, check_world: MPI_Init_thread PMPI_Init_thread, (argc, argv, req
 // A session need not open an endpoint before its first communicator.
 stand_in!(check_environment, nothing: MPI_Session_init PMPI_Session_init, (info, errhandler, session));
 stand_in!(check_environment, check_provider: MPI_Comm_create_from_group PMPI_Comm_create_from_group,
-    (group, tag, info, errhandler, communicator));
+    (group, tag, info, errhandler, new), None, communicators::made(None, Some(info), new));
 stand_in!(check_environment, check_provider: MPI_Intercomm_create_from_groups PMPI_Intercomm_create_from_groups,
-    (local, local_leader, remote, remote_leader, tag, info, errhandler, communicator));
+    (local, local_leader, remote, remote_leader, tag, info, errhandler, new),
+    None, communicators::made(None, Some(info), new));
 // A shared window is shared memory by the program's own wish, and stays.
 stand_in!(check_one_sided, nothing: MPI_Win_create PMPI_Win_create MPI_Win_create_c PMPI_Win_create_c,
     (base, size, unit, info, communicator, window));
 stand_in!(check_one_sided, nothing: MPI_Win_allocate PMPI_Win_allocate MPI_Win_allocate_c PMPI_Win_allocate_c,
     (size, unit, info, communicator, base, window));
 stand_in!(check_one_sided, nothing: MPI_Win_create_dynamic PMPI_Win_create_dynamic, (info, communicator, window));
+
+// What is made of a communicator has its protection, unless the info that it is made with asks for another.
+stand_in!(go, nothing: MPI_Comm_dup PMPI_Comm_dup, (comm, new), None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Comm_dup_with_info PMPI_Comm_dup_with_info, (comm, info, new),
+    None, communicators::made(Some(comm), Some(info), new));
+stand_in!(go, nothing: MPI_Comm_create PMPI_Comm_create, (comm, group, new),
+    None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Comm_create_group PMPI_Comm_create_group, (comm, group, tag, new),
+    None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Comm_split PMPI_Comm_split, (comm, color, key, new),
+    None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Comm_split_type PMPI_Comm_split_type, (comm, kind, key, info, new),
+    None, communicators::made(Some(comm), Some(info), new));
+stand_in!(go, nothing: MPI_Cart_create PMPI_Cart_create, (comm, dimensions, sizes, periods, reorder, new),
+    None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Cart_sub PMPI_Cart_sub, (comm, remain, new),
+    None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Graph_create PMPI_Graph_create, (comm, nodes, index, edges, reorder, new),
+    None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Dist_graph_create PMPI_Dist_graph_create,
+    (comm, count, sources, degrees, destinations, weights, info, reorder, new),
+    None, communicators::made(Some(comm), Some(info), new));
+stand_in!(go, nothing: MPI_Dist_graph_create_adjacent PMPI_Dist_graph_create_adjacent,
+    (comm, indegree, sources, source_weights, outdegree, destinations, weights, info, reorder, new),
+    None, communicators::made(Some(comm), Some(info), new));
+stand_in!(go, nothing: MPI_Intercomm_merge PMPI_Intercomm_merge, (comm, high, new),
+    None, communicators::made(Some(comm), None, new));
+stand_in!(go, nothing: MPI_Comm_idup PMPI_Comm_idup, (comm, new, request), communicators::refuse_later(comm, None), 0);
+stand_in!(go, nothing: MPI_Comm_idup_with_info PMPI_Comm_idup_with_info, (comm, info, new, request),
+    communicators::refuse_later(comm, Some(info)), 0);
+stand_in!(go, nothing: MPI_Comm_set_info PMPI_Comm_set_info, (comm, info), None, communicators::set_info(comm, info));
+stand_in!(go, nothing: MPI_Comm_get_info PMPI_Comm_get_info, (comm, info), None, communicators::add_info(comm, info));
+stand_in!(go, nothing: MPI_Comm_free PMPI_Comm_free, (comm), communicators::give_up(comm), 0);
+stand_in!(go, nothing: MPI_Comm_disconnect PMPI_Comm_disconnect, (comm), communicators::give_up(comm), 0);
 
 /// Ends the process if its environment would lead MPI around the provider.
 fn check_environment() {
@@ -110,6 +156,8 @@ fn check_provider(status: c_int) {
 fn check_one_sided() {
     end_unless(environment::check_one_sided);
 }
+
+fn go() {}
 
 fn nothing(_status: c_int) {}
 

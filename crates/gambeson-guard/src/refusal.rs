@@ -87,6 +87,14 @@ impl Refusal {
         Self { cause: format!("the program makes a window, and {cause}"), remedy: remedy.trim_end().to_owned() }
     }
 
+    /// A communicator can't have the protection that was asked for it, and MPI has nobody to tell.
+    pub(crate) fn communicator(why: &str) -> Self {
+        Self {
+            cause: format!("a communicator can't be protected as it asks ({why})"),
+            remedy: "See docs/communicators.md".to_owned(),
+        }
+    }
+
     fn sentence(&self, who: &str) -> String {
         let library = library().map_or_else(String::new, |library| format!(" ({library})"));
         format!(
@@ -94,6 +102,11 @@ impl Refusal {
             self.cause, self.remedy
         )
     }
+}
+
+/// Says something that the program is told too.
+pub(crate) fn say(sentence: &str) {
+    let _ = io::stderr().write_all(format!("gambeson: {}: {sentence}\n", who()).as_bytes());
 }
 
 /// Says why, leaves word for the launcher, and ends the process at once.

@@ -64,14 +64,8 @@ impl Layout {
     };
     /// Open MPI 4 and 5 (mtl/ofi), where the source travels as remote data: 32 bits of tag, whose negative half is the
     /// collectives', two of the protocol of synchronous sends, then the identifier.
-    pub const OPEN_MPI: Layout = Layout {
-        name: "Open MPI",
-        shift: 34,
-        identifiers: 0x3FFF_FFFF,
-        tag: 0xFFFF_FFFF,
-        varying: 0,
-        foreign: 0,
-    };
+    pub const OPEN_MPI: Layout =
+        Layout { name: "Open MPI", shift: 34, identifiers: 0x3FFF_FFFF, tag: 0xFFFF_FFFF, varying: 0, foreign: 0 };
 
     /// The layouts of the MPICH family, then Open MPI's.
     pub fn of_family(open_mpi: bool) -> &'static [Layout] {
@@ -168,6 +162,11 @@ impl Communicators {
             }
         };
         Ok(WishNumber::try_from(place + 1).expect("checked above"))
+    }
+
+    /// The wish of a number.
+    pub fn wish(&self, number: WishNumber) -> Option<Wish> {
+        self.lock().wish(number).cloned()
     }
 
     /// Fixes where identifiers stand in tags, for as long as the process lives.

@@ -328,12 +328,7 @@ impl Header {
 
     /// Authenticates the record's header and envelope, and with them a payload that shares their
     /// tag. `None`: the record is not from the holder of this key, or was altered.
-    pub fn open_frame(
-        &self,
-        context: &Context,
-        protection: Protection,
-        record: &mut [u8],
-    ) -> Option<Option<Envelope>> {
+    pub fn open_frame(&self, context: &Context, protection: Protection, record: &mut [u8]) -> Option<Option<Envelope>> {
         let tag: Tag = record[..TAG_LEN].try_into().expect("16 bytes");
         let at = self.envelope();
         let covered = if self.split { at.end } else { record.len() };

@@ -308,7 +308,15 @@ impl<H: Host> Endpoint<H> {
         let receive = ReceiveSession::new(roots.receive, suite, protection);
         self.by_connection.insert(receive.connection_id(), id);
         let send = SendSession::new(roots.send, suite, protection, self.config.epoch_limits);
-        let mut link = Link { protection, send, receive, introduced: false, slots: Default::default(), raised: [false; 2], wishes: Vec::new() };
+        let mut link = Link {
+            protection,
+            send,
+            receive,
+            introduced: false,
+            slots: Default::default(),
+            raised: [false; 2],
+            wishes: Vec::new(),
+        };
         link.follow(&self.communicators, &self.job.policy, &self.own, &peer.card);
         peer.link = Some(Box::new(link));
         peer.heard_ns = self.now_ns;

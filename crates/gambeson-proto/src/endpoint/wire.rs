@@ -126,7 +126,12 @@ impl Wire {
         let (cache, slot) = (&mut self.cache, &mut link.slots[0]);
         let seal = |record: &mut [u8]| {
             if mode.apart.is_some() {
-                plan.seal_payload(link.send.context_of(slot, cache, stamp.epoch, protection), protection, origin, record);
+                plan.seal_payload(
+                    link.send.context_of(slot, cache, stamp.epoch, protection),
+                    protection,
+                    origin,
+                    record,
+                );
                 plan.seal_frame(link.send.context_of(slot, cache, stamp.epoch, frame), frame, record);
             } else {
                 plan.seal(link.send.context_of(slot, cache, stamp.epoch, frame), frame, origin, record);

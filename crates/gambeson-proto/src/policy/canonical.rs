@@ -266,7 +266,7 @@ impl Reader<'_> {
         let of_communicators = length & COMMUNICATORS != 0;
         let class = match length & !COMMUNICATORS {
             0 => None,
-            length => Some(self.text(length)?).filter(|name| is_class(name)).ok_or(CanonicalError).map(Some)?,
+            length => Some(self.name_of(length)?).filter(|name| is_class(name)).ok_or(CanonicalError).map(Some)?,
         };
         Ok(match class.map(String::into_boxed_str) {
             class if of_communicators => Subject::Communicators(class),
@@ -277,10 +277,10 @@ impl Reader<'_> {
 
     fn name(&mut self) -> Result<String, CanonicalError> {
         let length = self.byte()?;
-        self.text(length)
+        self.name_of(length)
     }
 
-    fn text(&mut self, length: u8) -> Result<String, CanonicalError> {
+    fn name_of(&mut self, length: u8) -> Result<String, CanonicalError> {
         let length = usize::from(length);
         let (name, rest) = self.0.split_at_checked(length).ok_or(CanonicalError)?;
         let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);

@@ -253,9 +253,7 @@ impl Reader<'_> {
         if is_class(name) {
             return Ok(name.clone());
         }
-        let what = format!(
-            "class \"{name}\" is none; use up to {CLASS_MAX} letters, digits, '-', '_' or '.'"
-        );
+        let what = format!("class \"{name}\" is none; use up to {CLASS_MAX} letters, digits, '-', '_' or '.'");
         Err(self.wrong(word.span(), what))
     }
 

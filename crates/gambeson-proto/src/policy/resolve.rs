@@ -244,11 +244,7 @@ fn resolve_rule(policy: &Policy, rule: WrittenRule, origin: &str) -> Result<Rule
             }
         }
     };
-    Ok(Rule {
-        between: [side(one)?, side(other)?],
-        subject: rule.subject,
-        protection: rule.protection,
-    })
+    Ok(Rule { between: [side(one)?, side(other)?], subject: rule.subject, protection: rule.protection })
 }
 
 fn position(hosts: &[String], host: &String) -> crate::identity::HostIndex {

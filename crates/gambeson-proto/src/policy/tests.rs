@@ -415,6 +415,7 @@ fn the_floor_holds_for_communicators_too() {
     assert!(!named.allows_communicator(Protection::Integrity, Some("ocean")), "a floor that says nothing of it");
     let both = resolve(Some(&open), Some(Chosen::Named(&open))).unwrap().policy;
     assert!(both.allows_communicator(Protection::None, Some("ocean")));
-    let refused = error("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"a\"\ncommunicator = \"a\"\nprotection = \"none\"");
+    let refused =
+        error("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"a\"\ncommunicator = \"a\"\nprotection = \"none\"");
     assert!(refused.starts_with("p.toml:4: a rule speaks of links of a class or of communicators"), "{refused}");
 }

@@ -39,9 +39,12 @@ enum Action {
 ///   [[partition]]   name, hosts = [...], epoch = 1, secret_file = "..."   32 bytes or 64 hex digits, mode 0600
 ///   [[file]]        pattern = "*.h5", label = "clinical" | "none", suite = "xaes-256-gcm" | "aes-256-gcm-siv", block = "64 KiB"
 ///   [[rule]]        between = [SIDE, SIDE], class = "...", protection = "..."   the first that matches holds
+///                   or communicator = "..." in place of class
 ///
 /// A SIDE is a host, a subnet such as 10.77.0.0/24, "partition:NAME" or "*". A rule with a class speaks of links of that
-/// class alone, one without of messages and of all links. Links of class "control" have integrity at least.
+/// class alone, one without of messages and of all links. Links of class "control" have integrity at least. A rule with a
+/// communicator ("*": any) says how little messages on communicators of that name may have if they ask for it by the info
+/// key gambeson_protection; without one they can only ask for more than other messages have.
 /// A pattern without a slash is matched against names in any folder, one with a slash against whole paths; `*` and `?` stay
 /// within a name, `**` does not. Files that MPI programs make and that match are sealed under the label; label "none" and
 /// files that no rule matches are in clear.
@@ -55,6 +58,9 @@ struct Check {
     /// What applies to links of this class, instead of to messages
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
+    /// The least that messages may have on communicators of this name that ask for a protection of their own
+    #[arg(long, value_name = "NAME", conflicts_with = "class")]
+    communicator: Option<String>,
     /// What applies to a file that an MPI program makes there
     #[arg(long = "file", value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -70,15 +76,19 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Action::Check(check) = &arguments.action;
     let loaded = policy_files::load(check.policy.as_deref())?;
     let places = check.hosts.iter().map(|host| place(host)).collect::<Result<Vec<_>, _>>()?;
-    let class = check.class.as_deref();
-    let site = class.map(|_| directory::look(Path::new(FOLDER))).transpose();
+    let asked = match (&check.class, &check.communicator) {
+        (Some(class), _) => Asked::Links(class),
+        (None, Some(name)) => Asked::Communicators(name),
+        (None, None) => Asked::Messages,
+    };
+    let site = check.class.as_ref().map(|_| directory::look(Path::new(FOLDER))).transpose();
     let site = site.map_err(|error| Failure::refused(error.to_string()))?.flatten();
-    let pairs = pairs(&loaded.resolution.policy, class, site.as_ref(), &places);
+    let pairs = pairs(&loaded.resolution.policy, asked, site.as_ref(), &places);
     let files = files(&loaded.resolution.policy, &check.paths)?;
     if check.json {
-        print_json(&loaded, class, &pairs, &files);
+        print_json(&loaded, check, &pairs, &files);
     } else {
-        print_text(&loaded, class, &pairs, &files);
+        print_text(&loaded, asked, &pairs, &files);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -133,6 +143,14 @@ fn sealed(rule: Option<&FileRule>) -> String {
     }
 }
 
+/// What the check is about.
+#[derive(Clone, Copy)]
+enum Asked<'c> {
+    Messages,
+    Links(&'c str),
+    Communicators(&'c str),
+}
+
 /// What holds between two hosts, in words.
 struct Pair {
     hosts: [String; 2],
@@ -141,14 +159,14 @@ struct Pair {
     why: String,
 }
 
-fn pairs(policy: &Policy, class: Option<&str>, site: Option<&Directory>, places: &[(String, IpAddr)]) -> Vec<Pair> {
+fn pairs(policy: &Policy, asked: Asked<'_>, site: Option<&Directory>, places: &[(String, IpAddr)]) -> Vec<Pair> {
     let mut pairs = Vec::new();
     for (number, one) in places.iter().enumerate() {
         for other in &places[number..] {
             if places.len() > 1 && std::ptr::eq(one, other) {
                 continue;
             }
-            pairs.push(pair(policy, class, site, one, other));
+            pairs.push(pair(policy, asked, site, one, other));
         }
     }
     pairs
@@ -156,15 +174,16 @@ fn pairs(policy: &Policy, class: Option<&str>, site: Option<&Directory>, places:
 
 fn pair(
     policy: &Policy,
-    class: Option<&str>,
+    asked: Asked<'_>,
     site: Option<&Directory>,
     one: &(String, IpAddr),
     other: &(String, IpAddr),
 ) -> Pair {
     let place = |(host, address): &(String, IpAddr)| Place { host: policy.host_index(host), address: Some(*address) };
-    let decision = match class {
-        Some(class) => policy.decide_link(class, place(one), place(other)),
-        None => policy.decide(place(one), place(other)),
+    let decision = match asked {
+        Asked::Links(class) => policy.decide_link(class, place(one), place(other)),
+        Asked::Communicators(name) => policy.decide_communicator(Some(name), place(one), place(other)),
+        Asked::Messages => policy.decide(place(one), place(other)),
     };
     let ends = [one, other].map(|(host, address)| (host.as_str(), Some(*address)));
     let network = site.and_then(|site| site.floor(ends)).filter(|network| network.protection < decision.protection);
@@ -179,7 +198,7 @@ fn pair(
     }
 }
 
-fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Filed]) {
+fn print_text(loaded: &Loaded, asked: Asked<'_>, pairs: &[Pair], filed: &[Filed]) {
     let policy = &loaded.resolution.policy;
     let files: Vec<_> = loaded.files.iter().map(|file| file.display().to_string()).collect();
     println!(
@@ -192,6 +211,9 @@ fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Fil
     if !policy.classes().is_empty() {
         println!("classes      {}", policy.classes().join(", "));
     }
+    if !policy.communicators().is_empty() {
+        println!("communicators {}", policy.communicators().join(", "));
+    }
     for note in &loaded.resolution.notes {
         println!("note         {note}");
     }
@@ -199,7 +221,12 @@ fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Fil
         println!("files        {}", sealed(Some(rule)));
     }
     if !pairs.is_empty() {
-        println!("for          {}", class.map_or("messages".to_owned(), |class| format!("links of class {class}")));
+        let what = match asked {
+            Asked::Messages => "messages".to_owned(),
+            Asked::Links(class) => format!("links of class {class}"),
+            Asked::Communicators(name) => format!("communicators called {name} that ask for this little"),
+        };
+        println!("for          {what}");
     }
     let width = pairs.iter().flat_map(|pair| &pair.hosts).map(String::len).max().unwrap_or(0);
     println!();
@@ -213,7 +240,7 @@ fn print_text(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Fil
     }
 }
 
-fn print_json(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Filed]) {
+fn print_json(loaded: &Loaded, check: &Check, pairs: &[Pair], filed: &[Filed]) {
     let policy = &loaded.resolution.policy;
     let pairs: Vec<_> = pairs
         .iter()
@@ -237,8 +264,10 @@ fn print_json(loaded: &Loaded, class: Option<&str>, pairs: &[Pair], filed: &[Fil
         "gap_timeout_ms": u64::try_from(policy.gap_timeout().as_millis()).expect("at most an hour"),
         "intra_host": policy.intra_host().name(),
         "classes": policy.classes(),
+        "communicators": policy.communicators(),
         "notes": loaded.resolution.notes,
-        "class": class,
+        "class": check.class,
+        "communicator": check.communicator,
         "pairs": pairs,
         "file_rules": file_rules,
         "sealed_files": sealed,

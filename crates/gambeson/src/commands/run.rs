@@ -12,6 +12,7 @@ use clap::Args;
 use gambeson_keys::JOB_FILE;
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
+use gambeson_proto::suite::Protection;
 use gambeson_site::directory::{self, DIRECTORY, FOLDER, SITE_KEY};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::time::ClockId;
@@ -161,6 +162,17 @@ fn notes(plan: &Plan) {
     if !open.is_empty() && !plan.policy().weakens() {
         note(&format!(
             "the policy lets others read links of class {}; `gambeson policy check --class CLASS HOST HOST` says between whom",
+            open.join(", ")
+        ));
+    }
+    let may_be_weak = |name: &&str| {
+        let name = Some(*name).filter(|name| *name != "*");
+        plan.policy().allows_communicator(Protection::Integrity, name)
+    };
+    let open: Vec<_> = plan.policy().communicators().into_iter().filter(may_be_weak).collect();
+    if !open.is_empty() && !plan.policy().weakens() {
+        note(&format!(
+            "the policy lets others read messages on communicators that ask for it (gambeson_protection) and are called {}; `gambeson policy check --communicator NAME HOST HOST` says between whom",
             open.join(", ")
         ));
     }
