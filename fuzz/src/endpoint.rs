@@ -82,6 +82,7 @@ impl Liar {
             introduction: (!self.introduced).then_some(&self.introduction),
             envelope,
             payload: payload.len(),
+            mode: Default::default(),
         };
         let context = self.roots.send.epoch(0, self.keys.suite, self.protection);
         let mut record = vec![0; plan.len()];
@@ -120,7 +121,13 @@ fn world(mode: u8) -> World {
     let protection = PROTECTIONS[usize::from(mode) % 3];
     let policy = Policy::parse(&format!("protection = \"{protection}\""), "fuzz").expect("a policy");
     let keys = JobKeys { policy_hash: policy.hash(), ..keys() };
-    let job = Arc::new(Job { admission: keys.admission_key(), keys, policy, partitions: Vec::new() });
+    let job = Arc::new(Job {
+        admission: keys.admission_key(),
+        keys,
+        policy,
+        partitions: Vec::new(),
+        communicators: Default::default(),
+    });
     let config = Config {
         single_max: 1024,
         request_payload: 512,

@@ -81,12 +81,13 @@ fn foreign(context: &Context, protection: Protection, bytes: &[u8], contiguous: 
     assert!(header.payload_len() <= record.len());
     let introduction: Option<[u8; INTRODUCTION_LEN]> =
         header.introduction(&record).map(|(card, hint)| [card, hint].concat().try_into().expect("both parts"));
-    let opened = header.open(context, protection, &mut record);
+    let opened = header.open_frame(context, protection, &mut record);
     if protection != Protection::None {
         assert!(opened.is_none(), "a forged record was taken for authentic");
         return;
     }
-    let (envelope, payload) = opened.expect("nothing is authenticated");
+    let envelope = opened.expect("nothing is authenticated");
+    let payload = header.payload(context, protection, &mut record);
     assert_eq!(payload.len(), header.payload_len());
     let mut sink = Sink::new(payload.len(), contiguous);
     payload.deliver(&mut sink).expect("nothing is authenticated");
@@ -97,6 +98,7 @@ fn foreign(context: &Context, protection: Protection, bytes: &[u8], contiguous: 
         introduction: introduction.as_ref(),
         envelope,
         payload: sink.memory.len(),
+        mode: header.mode,
     };
     // A payload tag where none is due, or none where one is, makes another length.
     if plan.len() == bytes.len() {
@@ -127,7 +129,14 @@ fn own(context: &Context, protection: Protection, input: &mut Input<'_>, contigu
     let introduction = (input.byte() & 1 != 0).then(|| [input.byte(); INTRODUCTION_LEN]);
     let (flip, bit) = (usize::from(input.short()), input.byte() % 8);
     let payload = vec![input.byte(); usize::from(input.short()) % 6000];
-    let plan = Plan { stamp, connection, introduction: introduction.as_ref(), envelope, payload: payload.len() };
+    let plan = Plan {
+        stamp,
+        connection,
+        introduction: introduction.as_ref(),
+        envelope,
+        payload: payload.len(),
+        mode: Default::default(),
+    };
     let mut record = vec![UNTOUCHED; plan.len()];
     plan.seal(context, protection, &payload[..], &mut record);
     let mut altered = record.clone();

@@ -222,6 +222,7 @@ fn records(seed: &mut dyn FnMut(String, Vec<u8>)) {
             introduction: (payload == 10).then_some(&introduction),
             envelope: Envelope { flags: 1, tag: 5, size: 10, ..Envelope::new(Kind::Message) },
             payload,
+            mode: Default::default(),
         };
         // The target's first byte says which suite it opens with.
         let mut bytes = vec![0; 1 + plan.len()];
