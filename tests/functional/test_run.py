@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from harness.hosts import Hosts
-from harness.jobs import MARK, Job, end_marked, run_marked
+from harness.jobs import MARK, NOT_LAUNCHED, Job, end_marked, run_marked
 from harness.mpis import Mpi, clean_environment
 from harness.programs import Programs
 
@@ -34,8 +34,7 @@ def started(gambeson: Path, mpi: Mpi, tmp_path: Path) -> Iterator[Callable[..., 
     mark = uuid.uuid4().hex
     running = []
 
-    def start(script: str, before: str = "true") -> subprocess.Popen[str]:
-        ready = tmp_path / "ready"
+    def launch(script: str, before: str, ready: Path) -> subprocess.Popen[str]:
         command = [str(gambeson), "run", "--", *mpi.mpiexec, "-n", "1", "bash", "-c"]
         process = subprocess.Popen(
             # Shell builtins alone: a shell that waits for a program takes a signal for the program's.
@@ -48,9 +47,18 @@ def started(gambeson: Path, mpi: Mpi, tmp_path: Path) -> Iterator[Callable[..., 
             start_new_session=True,
         )
         running.append(process)
+        return process
+
+    def start(script: str, before: str = "true") -> subprocess.Popen[str]:
+        ready = tmp_path / "ready"
+        process = launch(script, before, ready)
         deadline = time.monotonic() + 30
         while not (ready.exists() and ready.read_text().endswith("\n")):
-            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            if process.poll() is not None:
+                output = process.communicate()
+                assert NOT_LAUNCHED in "".join(output) and len(running) < 3, output
+                process = launch(script, before, ready)
+            assert time.monotonic() < deadline, "the job's rank did not get ready"
             time.sleep(0.02)
         return process
 
