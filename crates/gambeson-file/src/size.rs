@@ -81,6 +81,9 @@ impl<B: Body> SealedFile<B> {
             self.stage_again(&access, old, &mut staged)?;
         }
         let written = self.body.write(&staged.pieces, &staged.bytes);
+        if written.is_err() {
+            self.doubt(&[access]);
+        }
         written.map_err(|error| Error::below(&self.name, "writing it failed", error))
     }
 

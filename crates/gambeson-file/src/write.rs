@@ -119,8 +119,22 @@ impl<B: Body> SealedFile<B> {
         let sealed = self.stage(plan, batch, from, staged);
         let written = self.body.write(&staged.pieces, &staged.bytes);
         drop(held);
+        if written.is_err() {
+            self.doubt(batch);
+        }
         written.map_err(|error| Error::below(&self.name, "writing it failed", error))?;
         sealed
+    }
+
+    /// What was staged of these shares could not be written, or not all of it: the file will say which.
+    pub fn doubt(&mut self, batch: &[Access]) {
+        let Some(session) = &mut self.session else { return };
+        for access in batch {
+            if let Some(index) = access.share.entry {
+                let at = self.geometry.entry_in_table(access.block, index) as u32;
+                session.journal.doubt(self.geometry.group(access.block), at);
+            }
+        }
     }
 
     /// Locks blocks against other writers, unless the caller does.

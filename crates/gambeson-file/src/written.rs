@@ -25,12 +25,22 @@ pub(crate) struct Journal {
     cut: Option<u64>,
     /// Blocks that a cut went through: shares of them may be gone.
     shortened: BTreeSet<u64>,
+    /// Entries of writes that failed: perhaps they are in the file, perhaps not.
+    doubted: BTreeSet<(u64, u32)>,
 }
 
 impl Journal {
     /// Notes an entry.
     pub(crate) fn note(&mut self, group: u64, at: u32, entry: RawEntry) {
         self.groups.entry(group).or_default().insert(at, entry);
+        if !self.doubted.is_empty() {
+            self.doubted.remove(&(group, at));
+        }
+    }
+
+    /// The write of an entry that was noted has failed.
+    pub(crate) fn doubt(&mut self, group: u64, at: u32) {
+        self.doubted.insert((group, at));
     }
 
     /// Forgets what was written from a block on, whose entries stand at `at` in its group's table.
@@ -59,10 +69,14 @@ impl Journal {
 
     /// What was written; and begins anew.
     pub(crate) fn take(&mut self) -> Dirty {
-        let Journal { groups, cut, .. } = std::mem::take(self);
-        let entries =
-            |entries: BTreeMap<u32, RawEntry>| entries.into_iter().map(|(at, entry)| Written { at, entry }).collect();
-        Dirty { groups: groups.into_iter().map(|(group, written)| (group, entries(written))).collect(), cut }
+        let Journal { groups, cut, doubted, .. } = std::mem::take(self);
+        let entries = |(group, entries): (u64, BTreeMap<u32, RawEntry>)| {
+            // An entry that is there twice is disputed, and taken only if the file has it.
+            let times = |at: u32| if doubted.contains(&(group, at)) { 2 } else { 1 };
+            let written = |(at, entry)| std::iter::repeat_n(Written { at, entry }, times(at));
+            (group, entries.into_iter().flat_map(written).collect())
+        };
+        Dirty { groups: groups.into_iter().map(entries).collect(), cut }
     }
 }
 

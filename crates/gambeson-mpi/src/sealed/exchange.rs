@@ -68,6 +68,9 @@ impl SealedEngine {
         let sealed = self.file.without_locks(|file| file.stage(&plan, &own, from, &mut staged));
         note(&mut failed, self, sealed);
         let written = self.write_staged(&staged)?;
+        if written.is_err() {
+            self.file.doubt(&own);
+        }
         note(&mut failed, self, written);
 
         let (plan, bytes) = parts.merged(&self.file, &incoming);
@@ -75,6 +78,9 @@ impl SealedEngine {
         let sealed = self.file.without_locks(|file| file.stage(&plan, plan.accesses(), &bytes, &mut staged));
         note(&mut failed, self, sealed);
         let written = self.write_staged(&staged)?;
+        if written.is_err() {
+            self.file.doubt(plan.accesses());
+        }
         note(&mut failed, self, written);
         if let Some(end) =
             extents.iter().filter(|extent| extent.length > 0).map(|extent| extent.offset + extent.length).max()
