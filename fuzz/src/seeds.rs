@@ -288,8 +288,9 @@ fn links(seed: &mut dyn FnMut(&'static str, &str, Vec<u8>)) {
 fn files(seed: &mut dyn FnMut(&'static str, String, Vec<u8>)) {
     for suite in FileSuite::ALL {
         for len in [5_usize, 48] {
-            let mut share = vec![6; len];
-            let entry = file_key(suite).seal_in_place(&Write { nonce: [7; 24], block: 9, generation: 4 }, &mut share);
+            let mut share = vec![0; len];
+            let write = Write { nonce: [7; 24], block: 9, generation: 4 };
+            let entry = file_key(suite).seal(&write, &vec![6; len], &mut share);
             seed("file_entry", format!("{suite}-{len}"), [&[9], &entry.encode()[..], &share].concat());
         }
     }

@@ -324,5 +324,6 @@ pub(crate) fn same_block(one: &Access, other: &Access) -> bool {
     one.block == other.block
 }
 
-/// Bytes that are fetched at once: they stay in the processor's second cache while they are opened.
-pub(crate) const STAGING: usize = 256 << 10;
+/// Bytes that are read or written below at once: they stay in the processor's second cache while they are opened or
+/// sealed.
+pub(crate) const STAGING: usize = 512 << 10;

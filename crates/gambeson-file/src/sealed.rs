@@ -18,7 +18,7 @@ use crate::head::Head;
 use crate::lock::Held;
 use crate::plan::{Extent, Plan};
 use crate::tree::Tree;
-use crate::write::Recent;
+use crate::write::{Recent, Staged};
 use crate::written::Journal;
 
 /// A sealed file over a body of bytes.
@@ -41,7 +41,9 @@ pub struct SealedFile<B> {
     /// Whether the caller holds the locks of what it accesses.
     pub(crate) is_locked: bool,
     pub(crate) plan: Plan,
+    /// Room for what is read, and for what is written.
     pub(crate) staging: Vec<u8>,
+    pub(crate) staged: Staged,
     pub(crate) recent: Recent,
 }
 
@@ -107,6 +109,7 @@ impl<B: Body> SealedFile<B> {
             is_locked: false,
             plan: Plan::default(),
             staging: Vec::new(),
+            staged: Staged::default(),
             recent: Recent::default(),
         })
     }

@@ -1,6 +1,6 @@
 //! The file's size as programs set it: longer by a hole, or cut.
 
-use gambeson_proto::file::entry::{ENTRY_LEN, HOLE};
+use gambeson_proto::file::entry::HOLE;
 use gambeson_proto::file::geometry::Half;
 
 use crate::body::{Body, Piece};
@@ -74,13 +74,12 @@ impl<B: Body> SealedFile<B> {
         let mut staged = Staged::default();
         if old.is_empty() {
             let at = self.geometry.entry(block, index, Half::First);
-            staged.pieces.push(Piece { offset: at, length: ENTRY_LEN });
-            staged.bytes.extend(HOLE);
+            staged.put(at, &HOLE);
             self.note(block, index, HOLE);
         } else {
             self.stage_again(&access, old, &mut staged)?;
         }
-        let written = self.body.write(&staged.pieces, &staged.bytes);
+        let written = self.body.write(staged.pieces(), staged.bytes());
         if written.is_err() {
             self.doubt(&[access]);
         }

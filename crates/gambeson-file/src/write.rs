@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use gambeson_proto::file::entry::{ENTRY_LEN, Entry, HOLE, NONCE_LEN};
+use gambeson_proto::file::entry::{ENTRY_LEN, HOLE, NONCE_LEN};
 use gambeson_proto::file::geometry::Half;
-use gambeson_proto::file::share::{DataKey, Write};
+use gambeson_proto::file::share::Write;
 
 use crate::body::{Body, Piece};
 use crate::error::{Cause, Error};
@@ -18,10 +18,11 @@ use crate::written::RawEntry;
 /// Bytes ready to be written below: sealed shares with their entries, and plain ones.
 #[derive(Debug, Default)]
 pub struct Staged {
-    /// Where, sorted.
-    pub pieces: Vec<Piece>,
-    /// The bytes, one piece after the other.
-    pub bytes: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// Room for their bytes, which is kept as it is from one use to the next: all that counts is written over.
+    room: Vec<u8>,
+    /// How much of it counts.
+    length: usize,
     /// Nonces of the shares at hand.
     nonces: Vec<[u8; NONCE_LEN]>,
 }
@@ -35,6 +36,14 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
+    /// Its room, empty, for another share.
+    fn take(&mut self) -> Vec<u8> {
+        self.of = None;
+        let mut room = std::mem::take(&mut self.plain);
+        room.clear();
+        room
+    }
+
     pub(crate) fn forget(&mut self) {
         self.of = None;
         zeroize::Zeroize::zeroize(&mut self.plain);
@@ -45,16 +54,36 @@ impl Staged {
     /// Begins anew.
     pub fn clear(&mut self) {
         self.pieces.clear();
-        self.bytes.clear();
+        self.length = 0;
     }
 
+    /// Where the bytes belong, sorted.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The bytes, one piece after the other.
+    pub fn bytes(&self) -> &[u8] {
+        &self.room[..self.length]
+    }
+
+    /// Adds bytes as they are.
+    pub(crate) fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let to = self.push(offset, bytes.len());
+        self.room[to].copy_from_slice(bytes);
+    }
+
+    /// Room for bytes that belong at an offset; the caller fills all of it.
     fn push(&mut self, offset: u64, length: usize) -> Range<usize> {
         match self.pieces.last_mut() {
             Some(last) if last.offset + last.length as u64 == offset => last.length += length,
             _ => self.pieces.push(Piece { offset, length }),
         }
-        let at = self.bytes.len();
-        self.bytes.resize(at + length, 0);
+        let at = self.length;
+        self.length += length;
+        if self.room.len() < self.length {
+            self.room.resize(self.length, 0);
+        }
         at..at + length
     }
 }
@@ -89,7 +118,7 @@ impl<B: Body> SealedFile<B> {
     }
 
     fn write_plan(&mut self, plan: &Plan, from: &[u8]) -> Result<(), Error> {
-        let mut staged = Staged { bytes: std::mem::take(&mut self.staging), ..Staged::default() };
+        let mut staged = std::mem::take(&mut self.staged);
         let mut failed = None;
         let mut rest = plan.accesses();
         while !rest.is_empty() {
@@ -109,7 +138,7 @@ impl<B: Body> SealedFile<B> {
                 failed.get_or_insert(error);
             }
         }
-        self.staging = staged.bytes;
+        self.staged = staged;
         failed.map_or(Ok(()), Err)
     }
 
@@ -117,7 +146,7 @@ impl<B: Body> SealedFile<B> {
         let held = self.lock_blocks(batch[0].block..batch[batch.len() - 1].block + 1)?;
         staged.clear();
         let sealed = self.stage(plan, batch, from, staged);
-        let written = self.body.write(&staged.pieces, &staged.bytes);
+        let written = self.body.write(staged.pieces(), staged.bytes());
         drop(held);
         if written.is_err() {
             self.doubt(batch);
@@ -187,7 +216,6 @@ impl<B: Body> SealedFile<B> {
     /// The first share's that can't be sealed; the others are there.
     pub fn stage(&mut self, plan: &Plan, batch: &[Access], from: &[u8], staged: &mut Staged) -> Result<(), Error> {
         let mut failed = None;
-        staged.bytes.reserve(batch.iter().map(|access| ENTRY_LEN + access.share.len as usize).sum());
         draw(&mut staged.nonces, batch.len());
         let mut parts = Vec::new();
         for block in batch.chunk_by(same_block) {
@@ -200,8 +228,7 @@ impl<B: Body> SealedFile<B> {
                     }
                 }
             }
-            self.stage_block(plan, &parts, from, staged);
-            parts.clear();
+            self.stage_block(plan, &mut parts, from, staged);
         }
         failed.map_or(Ok(()), Err)
     }
@@ -211,57 +238,48 @@ impl<B: Body> SealedFile<B> {
         let region = &self.access[usize::from(access.share.region)];
         region.newest().map_err(|error| Error::key(&self.name, &region.name, error))?;
         if plan.covers(access) {
-            return Ok(Part { access, length: access.share.len, old: None });
+            return Ok(Part { access, length: access.share.len, merged: None });
         }
-        let old = if access.share.entry.is_some() { Some(self.before(access)?) } else { None };
-        let before = old.as_ref().map_or(0, Vec::len) as u32;
-        Ok(Part { access, length: plan.end(access).max(before), old })
+        let merged = if access.share.entry.is_some() { Some(self.before(access)?) } else { None };
+        let before = merged.as_ref().map_or(0, Vec::len) as u32;
+        Ok(Part { access, length: plan.end(access).max(before), merged })
     }
 
-    fn stage_block(&mut self, plan: &Plan, parts: &[Part], from: &[u8], staged: &mut Staged) {
-        let entries = staged.bytes.len();
+    fn stage_block(&mut self, plan: &Plan, parts: &mut Vec<Part>, from: &[u8], staged: &mut Staged) {
+        let entries = staged.length;
         let mut sealed = 0;
-        for part in parts {
+        for part in &*parts {
             if let Some(index) = part.access.share.entry {
                 staged.push(self.geometry.entry(part.access.block, index, Half::First), ENTRY_LEN);
                 sealed += 1;
             }
         }
         let mut at = entries;
-        for part in parts {
+        for part in parts.drain(..) {
             let runs = plan.runs(part.access);
             let Some(index) = part.access.share.entry else {
                 let data = self.data_of(part.access);
                 for run in runs {
-                    let to = staged.push(data + u64::from(run.at), run.length as usize);
-                    staged.bytes[to].copy_from_slice(&from[run.buffer..][..run.length as usize]);
+                    staged.put(data + u64::from(run.at), &from[run.buffer..][..run.length as usize]);
                 }
                 continue;
             };
-            let entry = match (runs, &part.old) {
+            let entry = match (runs, part.merged) {
                 // One piece of the request's buffer is all of the share: sealed from where it is.
-                ([run], None) => self.seal(part.access, staged, part.length, |key, write, out| {
-                    key.seal(write, &from[run.buffer..][..run.length as usize], out)
-                }),
-                (_, old) => {
-                    let mut kept = std::mem::take(&mut self.recent.plain);
-                    let entry = self.seal(part.access, staged, part.length, |key, write, out| {
-                        let old = old.as_deref().unwrap_or_default();
-                        out[..old.len()].copy_from_slice(old);
-                        for run in runs {
-                            let bytes = &from[run.buffer..][..run.length as usize];
-                            out[run.at as usize..][..bytes.len()].copy_from_slice(bytes);
-                        }
-                        kept.clear();
-                        kept.extend_from_slice(out);
-                        key.seal_in_place(write, out)
-                    });
-                    self.recent =
-                        Recent { of: Some((part.access.block, part.access.share.region, entry)), plain: kept };
+                ([run], None) => self.seal(part.access, staged, &from[run.buffer..][..run.length as usize]),
+                (_, merged) => {
+                    let mut plain = merged.unwrap_or_else(|| self.recent.take());
+                    plain.resize(part.length as usize, 0);
+                    for run in runs {
+                        plain[run.at as usize..][..run.length as usize]
+                            .copy_from_slice(&from[run.buffer..][..run.length as usize]);
+                    }
+                    let entry = self.seal(part.access, staged, &plain);
+                    self.recent = Recent { of: Some((part.access.block, part.access.share.region, entry)), plain };
                     entry
                 }
             };
-            staged.bytes[at..at + ENTRY_LEN].copy_from_slice(&entry);
+            staged.room[at..at + ENTRY_LEN].copy_from_slice(&entry);
             at += ENTRY_LEN;
             self.note(part.access.block, index, entry);
         }
@@ -275,26 +293,20 @@ impl<B: Body> SealedFile<B> {
         draw(&mut staged.nonces, 1);
         let index = access.share.entry.expect("what is sealed has an entry");
         let place = staged.push(self.geometry.entry(access.block, index, Half::First), ENTRY_LEN);
-        let entry = self.seal(access, staged, plain.len() as u32, |key, write, out| key.seal(write, &plain, out));
-        staged.bytes[place].copy_from_slice(&entry);
+        let entry = self.seal(access, staged, &plain);
+        staged.room[place].copy_from_slice(&entry);
         self.note(access.block, index, entry);
         Ok(())
     }
 
-    /// Makes room for a share's bytes, and has them sealed there.
-    fn seal(
-        &self,
-        access: &Access,
-        staged: &mut Staged,
-        length: u32,
-        seal: impl FnOnce(&DataKey, &Write, &mut [u8]) -> Entry,
-    ) -> RawEntry {
+    /// Seals a share's bytes into what is staged.
+    fn seal(&self, access: &Access, staged: &mut Staged, plain: &[u8]) -> RawEntry {
         let key = self.access[usize::from(access.share.region)].newest().ok().flatten();
         let key = key.expect("it was asked for before, and what is sealed has a key");
         let nonce = staged.nonces.pop().expect("one was drawn for each share");
-        let to = staged.push(self.data_of(access), length as usize);
+        let to = staged.push(self.data_of(access), plain.len());
         let write = Write { nonce, block: access.block, generation: self.state.generation };
-        seal(key, &write, &mut staged.bytes[to]).encode()
+        key.seal(&write, plain, &mut staged.room[to]).encode()
     }
 
     /// Where a share's bytes stand below.
@@ -320,12 +332,14 @@ impl<B: Body> SealedFile<B> {
             .map_err(|error| failed(&self.name, error))?;
         if entry == HOLE {
             self.judge(access, index, &entry)?;
-            return Ok(Vec::new());
+            return Ok(self.recent.take());
         }
         if self.recent.of == Some((access.block, access.share.region, entry)) {
-            return Ok(self.recent.plain.clone());
+            self.recent.of = None;
+            return Ok(std::mem::take(&mut self.recent.plain));
         }
-        let mut data = vec![0; access.share.len as usize];
+        let mut data = self.recent.take();
+        data.resize(access.share.len as usize, 0);
         self.body
             .read(&[Piece { offset: self.data_of(access), length: data.len() }], &mut data)
             .map_err(|error| failed(&self.name, error))?;
@@ -340,8 +354,8 @@ struct Part<'a> {
     access: &'a Access,
     /// Bytes that the share will have.
     length: u32,
-    /// What it had, if that is needed.
-    old: Option<Vec<u8>>,
+    /// What it had, if that is needed, to be merged with what is written.
+    merged: Option<Vec<u8>>,
 }
 
 /// Fresh nonces from the kernel: nothing that a forked process could have too.

@@ -105,12 +105,21 @@ impl DataKey {
 
     /// Seals `plain`, 1 byte to 1 MiB, into `sealed`, which has the same length.
     pub fn seal(&self, write: &Write, plain: &[u8], sealed: &mut [u8]) -> Entry {
-        self.seal_text(write, Text::Apart(plain, sealed))
-    }
-
-    /// Seals a share where it stands.
-    pub fn seal_in_place(&self, write: &Write, share: &mut [u8]) -> Entry {
-        self.seal_text(write, Text::InPlace(share))
+        let length = u32::try_from(plain.len()).expect("a share is shorter than a block");
+        let Write { nonce, block, generation } = *write;
+        let mut entry = Entry { nonce, tag: [0; TAG_LEN], generation, length, epoch: self.id.epoch, suite: self.suite };
+        assert!(entry.is_legal(), "a share has bytes, and a session a number");
+        entry.tag = match &self.expanded {
+            Expanded::Xaes(xaes) => {
+                xaes.with(&nonce, |context| context.seal(0, &self.associated(&entry, block), plain, sealed))
+            }
+            Expanded::Siv(siv) => siv.seal(first(&nonce), &self.associated(&entry, block), Text::Apart(plain, sealed)),
+            Expanded::Xts(keys) => {
+                xts_of_any_length(keys, &tweak(&nonce, block), true, Text::Apart(plain, sealed));
+                [0; TAG_LEN]
+            }
+        };
+        entry
     }
 
     /// Opens the share that an entry is of, in a block, into `plain`, which has the same length: the entry's. Wiped when
@@ -122,25 +131,6 @@ impl DataKey {
     /// Opens a share where it stands.
     pub fn open_in_place(&self, entry: &Entry, block: u64, share: &mut [u8]) -> Result<(), Unauthentic> {
         self.open_text(entry, block, Text::InPlace(share))
-    }
-
-    fn seal_text(&self, write: &Write, text: Text) -> Entry {
-        let length = u32::try_from(text.len()).expect("a share is shorter than a block");
-        let Write { nonce, block, generation } = *write;
-        let mut entry = Entry { nonce, tag: [0; TAG_LEN], generation, length, epoch: self.id.epoch, suite: self.suite };
-        assert!(entry.is_legal(), "a share has bytes, and a session a number");
-        entry.tag = match &self.expanded {
-            Expanded::Xaes(xaes) => xaes.with(&nonce, |context| match text {
-                Text::Apart(plain, sealed) => context.seal(0, &self.associated(&entry, block), plain, sealed),
-                Text::InPlace(share) => context.seal_in_place(0, &self.associated(&entry, block), share),
-            }),
-            Expanded::Siv(siv) => siv.seal(first(&nonce), &self.associated(&entry, block), text),
-            Expanded::Xts(keys) => {
-                xts_of_any_length(keys, &tweak(&nonce, block), true, text);
-                [0; TAG_LEN]
-            }
-        };
-        entry
     }
 
     fn open_text(&self, entry: &Entry, block: u64, mut text: Text) -> Result<(), Unauthentic> {

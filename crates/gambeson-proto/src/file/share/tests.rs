@@ -58,8 +58,13 @@ fn gcm_siv_gives_what_the_rfc_publishes() {
     }
 }
 
+/// Seals what is in a buffer, whose place the sealed bytes take.
+fn seal_in_place(key: &DataKey, write: &Write, share: &mut [u8]) -> Entry {
+    key.seal(write, &share.to_vec(), share)
+}
+
 #[test]
-fn both_ways_of_sealing_and_of_opening_agree() {
+fn both_ways_of_opening_agree() {
     for suite in FileSuite::ALL {
         let key = key(suite);
         for len in [1, 15, 16, 17, 31, 32, 33, 255, 256, 4096, 65_535, 65_536, 1 << 20] {
@@ -69,9 +74,7 @@ fn both_ways_of_sealing_and_of_opening_agree() {
             assert_eq!((entry.length as usize, entry.epoch, entry.suite), (len, 3, suite));
             assert_eq!(Entry::decode(&entry.encode()), Decoded::Entry(entry));
             assert!(len < 16 || sealed != plain);
-            let mut place = plain.clone();
-            assert_eq!(key.seal_in_place(&WRITE, &mut place), entry);
-            assert_eq!(place, sealed);
+            let mut place = sealed.clone();
             let mut opened = vec![0xaa; len];
             assert_eq!(key.open(&entry, 5, &sealed, &mut opened), Ok(()));
             assert_eq!(key.open_in_place(&entry, 5, &mut place), Ok(()));
@@ -86,7 +89,7 @@ fn every_altered_bit_is_refused_and_wiped() {
     for suite in [FileSuite::Xaes256Gcm, FileSuite::Aes256GcmSiv] {
         let key = key(suite);
         let mut sealed = bytes(40);
-        let entry = key.seal_in_place(&WRITE, &mut sealed);
+        let entry = seal_in_place(&key, &WRITE, &mut sealed);
         let refuse = |key: &DataKey, entry: &Entry, block, sealed: &[u8], what: &str| {
             let mut plain = vec![0xaa; sealed.len()];
             assert_eq!(key.open(entry, block, sealed, &mut plain), Err(Unauthentic), "{suite}, {what}");
@@ -137,7 +140,7 @@ fn xts_tells_nothing_of_what_is_alike_and_nothing_of_what_was_moved() {
     for len in [3, 16, 4096] {
         let seal = |write| {
             let mut share = bytes(len);
-            let entry = key.seal_in_place(&write, &mut share);
+            let entry = seal_in_place(&key, &write, &mut share);
             (entry, share)
         };
         let (entry, here) = seal(WRITE);
@@ -176,7 +179,7 @@ fn threads_share_a_key() {
                 for round in 0..50 {
                     let write = Write { nonce: [thread; 24], block: round, generation: 1 };
                     let mut share = bytes(1000);
-                    let entry = key.seal_in_place(&write, &mut share);
+                    let entry = seal_in_place(key, &write, &mut share);
                     assert_eq!(key.open_in_place(&entry, round, &mut share), Ok(()));
                     assert_eq!(share, bytes(1000));
                 }
