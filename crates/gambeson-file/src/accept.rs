@@ -3,12 +3,13 @@
 
 use std::ops::Range;
 
-use gambeson_proto::file::entry::{Entry, HOLE};
+use gambeson_proto::file::entry::HOLE;
 
 use crate::body::Body;
 use crate::error::{Cause, Error};
 use crate::lock::{Mode, SESSION};
 use crate::plan::Access;
+use crate::read::generation;
 use crate::sealed::{Anchoring, SealedFile};
 use crate::session::Then;
 use crate::tree::Anchored;
@@ -76,16 +77,25 @@ impl<B: Body> SealedFile<B> {
         for group in groups {
             let mut written = Vec::new();
             let end = blocks.min((group + 1) * per_group);
-            self.each_share(group * per_group..end, |file, access, index, entry, data| {
+            self.each_share(group * per_group..end, |file, access, index, halves| {
                 let (region, block) = (access.share.region, access.block);
-                match file.verdict(access, index, entry, data) {
+                // The newest that is whole: of one that broke off, the half that was there before has to do.
+                halves.sort_by_key(|half| std::cmp::Reverse(generation(&half.entry)));
+                let [newer, older] = halves;
+                let (mut entry, mut verdict) = (newer.entry, file.verdict(access, index, &newer.entry, newer.data));
+                if verdict.is_err()
+                    && older.entry != HOLE
+                    && let Ok(known) = file.verdict(access, index, &older.entry, older.data)
+                {
+                    (entry, verdict) = (older.entry, Ok(known));
+                }
+                match verdict {
                     Ok(verdict) => {
-                        let generation = Entry::decode(entry).entry().map_or(0, |entry| entry.generation);
-                        examined.newest = examined.newest.max(generation);
+                        examined.newest = examined.newest.max(generation(&entry));
                         examined.holes += u64::from(matches!(verdict, Verdict::Hole));
                         if !matches!(verdict, Verdict::Anchored) {
                             let at = file.geometry.entry_in_table(block, index) as u32;
-                            written.push(Written { at, entry: *entry });
+                            written.push(Written { at, entry });
                         }
                     }
                     Err(error) => examined.findings.push(Finding { region, block, error }),
@@ -99,11 +109,7 @@ impl<B: Body> SealedFile<B> {
     }
 
     fn verdict(&mut self, access: &Access, index: u8, entry: &RawEntry, data: &mut [u8]) -> Result<Verdict, Error> {
-        let group = self.geometry.group(access.block);
-        let at = self.geometry.entry_in_table(access.block, index);
-        let anchored = self.tree.entry(&self.body, &self.geometry, group, at);
-        let nobody_knows =
-            anchored.map_err(|error| Error::below(&self.name, "reading its tree failed", error))? == Anchored::Altered;
+        let nobody_knows = self.anchored(access.block, index)? == Anchored::Altered;
         if nobody_knows && *entry == HOLE {
             return Ok(Verdict::Hole);
         }

@@ -193,8 +193,8 @@ pub fn write_first_at(
     generation: u64,
 ) -> Result<(), Error> {
     let geometry = table.geometry();
-    if geometry.detached || geometry.two_slots {
-        let what = "this version makes no detached files and none with two slots per block";
+    if geometry.detached {
+        let what = "this version makes no detached files";
         return Err(Error::new(Cause::Kind, name, what));
     }
     let state = State { generation, closed: generation, ..empty_state() };

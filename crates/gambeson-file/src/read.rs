@@ -105,15 +105,16 @@ impl<B: Body> SealedFile<B> {
 
     /// Adds what has to be read for the shares of one block: their entries, then their bytes.
     pub fn fetch(&self, plan: &Plan, block: &[Access], fetch: &mut Fetch) {
-        for access in block {
-            if let Some(index) = access.share.entry {
-                fetch.push(self.geometry.entry(access.block, index, Half::First), ENTRY_LEN);
+        for &half in self.geometry.halves() {
+            for access in block {
+                if let Some(index) = access.share.entry {
+                    fetch.push(self.geometry.entry(access.block, index, half), ENTRY_LEN);
+                }
             }
-        }
-        for access in block {
-            let data = self.geometry.data(access.block, Half::First) + u64::from(access.share.area);
-            let (from, to) = fetched(plan, access);
-            fetch.push(data + u64::from(from), (to - from) as usize);
+            for access in block.iter().filter(|access| is_in(access, half)) {
+                let (from, to) = fetched(plan, access);
+                fetch.push(self.data(access, half) + u64::from(from), (to - from) as usize);
+            }
         }
     }
 
@@ -125,19 +126,24 @@ impl<B: Body> SealedFile<B> {
         let mut failed = None;
         let mut rest = fetched;
         for block in batch.chunk_by(same_block) {
-            let sealed = block.iter().filter(|access| access.share.entry.is_some()).count();
-            let (mut entries, datas) = std::mem::take(&mut rest).split_at_mut(sealed * ENTRY_LEN);
-            rest = datas;
+            let mut halves: [HalfFetched; 2] = Default::default();
+            for &half in self.geometry.halves() {
+                let sealed = block.iter().filter(|access| access.share.entry.is_some()).count();
+                let here = block.iter().filter(|access| is_in(access, half)).map(|access| self::fetched(plan, access));
+                let length = here.map(|(from, to)| (to - from) as usize).sum();
+                let entries = take(&mut rest, sealed * ENTRY_LEN);
+                halves[half as usize] = HalfFetched { entries, data: take(&mut rest, length) };
+            }
             for access in block {
                 let (from, to) = self::fetched(plan, access);
-                let (data, later) = std::mem::take(&mut rest).split_at_mut((to - from) as usize);
-                rest = later;
+                let length = (to - from) as usize;
                 let delivered = if let Some(index) = access.share.entry {
-                    let (entry, later) = std::mem::take(&mut entries).split_at_mut(ENTRY_LEN);
-                    entries = later;
-                    let entry: &RawEntry = (&*entry).try_into().expect("an entry has this length");
+                    let mut found = halves.each_mut().map(|half| half.share(length));
+                    let standing = self.standing(access, index, &found.each_ref().map(|(entry, _)| *entry));
+                    let (entry, data) = &mut found[standing as usize];
                     self.deliver_sealed(plan, access, index, entry, data, into)
                 } else {
+                    let data = take(&mut halves[0].data, length);
                     deliver_plain(plan, access, data, into);
                     Ok(())
                 };
@@ -199,38 +205,22 @@ impl<B: Body> SealedFile<B> {
         // Somebody may have been rewriting the block meanwhile, or have closed the file: look again, with the block locked.
         let range = lock::blocks(access.block..access.block + 1);
         let held = (!self.is_locked).then(|| self.body.lock(range, Mode::Shared));
-        let mut again: RawEntry = [0; ENTRY_LEN];
-        let mut fetch = Fetch::default();
-        fetch.push(self.geometry.entry(access.block, index, Half::First), ENTRY_LEN);
-        fetch.push(
-            self.geometry.data(access.block, Half::First) + u64::from(access.share.area),
-            access.share.len as usize,
-        );
-        let mut raw = vec![0; fetch.length];
-        let read = self.body.read(&fetch.pieces, &mut raw);
+        let (half, again) = self.entry_there(access, index)?;
+        let piece = Piece { offset: self.data(access, half), length: data.len() };
+        let read = self.body.read(&[piece], data);
         drop(held);
         read.map_err(|error| Error::below(&self.name, "reading it failed", error))?;
-        again.copy_from_slice(&raw[..ENTRY_LEN]);
-        data.copy_from_slice(&raw[ENTRY_LEN..]);
         let second = self.judge(access, index, &again).and_then(|()| self.unseal(access, &again, data, out));
         second.map_err(|_| error)
     }
 
     /// Whether an entry may be what it is.
     pub(crate) fn judge(&mut self, access: &Access, index: u8, entry: &RawEntry) -> Result<(), Error> {
-        let group = self.geometry.group(access.block);
-        let at = self.geometry.entry_in_table(access.block, index);
         let journal = self.session.as_ref().map(|session| &session.journal);
-        let is_cut = journal.is_some_and(|journal| journal.is_cut(access.block));
         if *entry == HOLE && journal.is_some_and(|journal| journal.is_shortened(access.block)) {
             return Ok(());
         }
-        let anchored = if is_cut {
-            Anchored::Entry([0; ENTRY_LEN])
-        } else {
-            let found = self.tree.entry(&self.body, &self.geometry, group, at);
-            found.map_err(|error| Error::below(&self.name, "reading its tree failed", error))?
-        };
+        let anchored = self.anchored(access.block, index)?;
         if anchored == Anchored::Entry(*entry) {
             return Ok(());
         }
@@ -262,6 +252,53 @@ impl<B: Body> SealedFile<B> {
             }
             Anchored::Entry(_) => refuse("its entry was altered, or comes from elsewhere"),
         }
+    }
+
+    /// What the last close, or a cut since, has left of an entry.
+    pub(crate) fn anchored(&mut self, block: u64, index: u8) -> Result<Anchored, Error> {
+        if self.session.as_ref().is_some_and(|session| session.journal.is_cut(block)) {
+            return Ok(Anchored::Entry(HOLE));
+        }
+        let (group, at) = (self.geometry.group(block), self.geometry.entry_in_table(block, index));
+        let found = self.tree.entry(&self.body, &self.geometry, group, at);
+        found.map_err(|error| Error::below(&self.name, "reading its tree failed", error))
+    }
+
+    /// Which of a slot's halves has a share: the newest that is written just now, else what is anchored, whatever a
+    /// session that was never closed has left in the other.
+    pub(crate) fn standing(&mut self, access: &Access, index: u8, entries: &[RawEntry; 2]) -> Half {
+        if !self.geometry.two_slots {
+            return Half::First;
+        }
+        let generations = entries.map(|entry| generation(&entry));
+        let [first, second] = generations.map(|generation| if self.is_in_session(generation) { generation } else { 0 });
+        if first != second {
+            return if first > second { Half::First } else { Half::Second };
+        }
+        let is_anchored = |entry| self.anchored(access.block, index).is_ok_and(|known| known == Anchored::Entry(entry));
+        match entries.map(is_anchored) {
+            [false, true] => Half::Second,
+            [false, false] if entries[0] == HOLE => Half::Second,
+            _ => Half::First,
+        }
+    }
+
+    /// The entry of a share as it is in the file now, and the half that it is in.
+    pub(crate) fn entry_there(&mut self, access: &Access, index: u8) -> Result<(Half, RawEntry), Error> {
+        let mut entries = [HOLE; 2];
+        let piece = |half: &Half| Piece { offset: self.geometry.entry(access.block, index, *half), length: ENTRY_LEN };
+        let pieces = self.geometry.halves().iter().map(piece);
+        for (piece, entry) in pieces.zip(&mut entries) {
+            let read = self.body.read(&[piece], entry);
+            read.map_err(|error| Error::below(&self.name, "reading it failed", error))?;
+        }
+        let half = self.standing(access, index, &entries);
+        Ok((half, entries[half as usize]))
+    }
+
+    /// Where a share's bytes stand below.
+    pub(crate) fn data(&self, access: &Access, half: Half) -> u64 {
+        self.geometry.data(access.block, half) + u64::from(access.share.area)
     }
 
     /// Whether entries of a generation are written just now, by processes that this handle belongs to or that hold the
@@ -301,6 +338,39 @@ impl<B: Body> SealedFile<B> {
         opened.map_err(|_| self.altered(region, block, "it is not what was written, or was written only in part"))?;
         Ok(length)
     }
+}
+
+/// What was fetched of half a slot.
+#[derive(Default)]
+struct HalfFetched<'a> {
+    entries: &'a mut [u8],
+    data: &'a mut [u8],
+}
+
+impl<'a> HalfFetched<'a> {
+    /// The next sealed share; of a half that there is not, a hole.
+    fn share(&mut self, length: usize) -> (RawEntry, &'a mut [u8]) {
+        let entry = take(&mut self.entries, ENTRY_LEN);
+        ((&*entry).try_into().unwrap_or(HOLE), take(&mut self.data, length))
+    }
+}
+
+/// Takes bytes from the front, as many as there are.
+fn take<'a>(rest: &mut &'a mut [u8], length: usize) -> &'a mut [u8] {
+    let length = length.min(rest.len());
+    let (front, later) = std::mem::take(rest).split_at_mut(length);
+    *rest = later;
+    front
+}
+
+/// Of two halves plain shares are in the first alone.
+fn is_in(access: &Access, half: Half) -> bool {
+    access.share.entry.is_some() || half == Half::First
+}
+
+/// The generation of an entry; of what is none, zero.
+pub(crate) fn generation(entry: &RawEntry) -> u64 {
+    Entry::decode(entry).entry().map_or(0, |entry| entry.generation)
 }
 
 fn deliver_plain(plan: &Plan, access: &Access, data: &[u8], into: &mut [u8]) {

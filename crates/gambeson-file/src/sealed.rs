@@ -12,12 +12,12 @@ use gambeson_proto::file::state::{State, Status};
 use gambeson_proto::file::table::Label;
 
 use crate::access::{self, RegionAccess};
-use crate::body::{Body, Piece};
+use crate::body::Body;
 use crate::error::{Cause, Error};
 use crate::head::Head;
 use crate::lock::Held;
 use crate::plan::{Extent, Plan};
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 use crate::write::{Recent, Staged};
 use crate::written::Journal;
 
@@ -91,7 +91,7 @@ impl<B: Body> SealedFile<B> {
     ) -> Result<Self, Error> {
         let (header, copy, anchoring) = believe(name, &head, keys.as_ref(), vouched)?;
         let (geometry, state) = (*header.table().geometry(), *header.state());
-        let tree = Tree::new(&body, &geometry, head.digests, state.size, &state.root)
+        let tree = Tree::new(&body, &geometry, head.digests, &state)
             .map_err(|error| Error::below(name, "reading its tree failed", error))?;
         Ok(SealedFile {
             name: name.to_owned(),
@@ -126,7 +126,7 @@ impl<B: Body> SealedFile<B> {
             self.geometry = *header.table().geometry();
         }
         let state = *header.state();
-        self.tree = Tree::new(&self.body, &self.geometry, head.digests, state.size, &state.root)
+        self.tree = Tree::new(&self.body, &self.geometry, head.digests, &state)
             .map_err(|error| Error::below(&self.name, "reading its tree failed", error))?;
         (self.header, self.copy, self.state, self.anchoring) = (header, copy, state, anchoring);
         self.recent.forget();
@@ -265,8 +265,8 @@ fn believe(
         Error::new(cause, name, error.to_string())
     })?;
     let geometry = header.table().geometry();
-    if geometry.detached || geometry.two_slots {
-        let what = "it is a detached file or has two slots per block, which this version does not read";
+    if geometry.detached {
+        let what = "it is a detached file, which this version does not read";
         return Err(Error::new(Cause::Kind, name, what));
     }
     let anchoring = match keys.anchor(header.table().file()) {
@@ -295,13 +295,11 @@ fn check_anchor(name: &str, header: &Header, anchor: &Anchor) -> Result<(), Erro
 
 impl<B: Body> SealedFile<B> {
     /// Where the program's bytes in a block end, as its entries say; for plain bytes at a slot's end, where the file below
-    /// ends. Plain bytes in its midst say nothing: who wrote them knows, and all know once the file is anchored.
+    /// ends. Plain bytes in its midst, or in a slot with two halves, say nothing: who wrote them knows, and all know once the file is anchored.
     fn end_of_block(&self, block: u64, length: u64) -> std::io::Result<u64> {
         let map = self.header.table().layout().block(block);
         let first = block * u64::from(self.geometry.block_len);
-        let mut entries = vec![0; self.geometry.entries_len()];
-        let slot = Piece { offset: self.geometry.entry(block, 0, Half::First), length: entries.len() };
-        self.body.read(&[slot], &mut entries)?;
+        let entries = tree::inline_entries(&self.body, &self.geometry, block..block + 1, u64::MAX)?;
         let data = self.geometry.data(block, Half::First);
         let mut end = first;
         for (place, share) in map.shares().iter().enumerate() {
@@ -310,7 +308,7 @@ impl<B: Body> SealedFile<B> {
                     let entry = entries[usize::from(index) * ENTRY_LEN..][..ENTRY_LEN].try_into().expect("64 bytes");
                     Entry::decode(entry).entry().map_or(0, |entry| entry.length.min(share.len))
                 }
-                None if share.area + share.len < self.geometry.block_len => 0,
+                None if self.geometry.two_slots || share.area + share.len < self.geometry.block_len => 0,
                 None => {
                     let behind = length.saturating_sub(data + u64::from(share.area));
                     u32::try_from(behind).unwrap_or(u32::MAX).min(share.len)

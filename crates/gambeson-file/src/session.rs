@@ -74,6 +74,10 @@ impl<B: Body> SealedFile<B> {
 
     /// A new generation, which the header says is open.
     fn raise(&mut self) -> Result<(), Error> {
+        if self.geometry.two_slots && self.state.status == Status::Open {
+            let restored = self.tree.restore(&self.body, &self.geometry, self.state.size);
+            restored.map_err(|error| Error::below(&self.name, "writing its tree failed", error))?;
+        }
         let anchored = match self.keys.anchor(self.header.table().file()) {
             Ok(anchor) => anchor.map_or(0, |anchor| anchor.generation),
             Err(_) => 0,
@@ -110,7 +114,8 @@ impl<B: Body> SealedFile<B> {
             let disputed = written[..number].iter().any(same) || written[number + 1..].iter().any(same);
             if disputed {
                 if inline.is_none() {
-                    let entries = tree::inline_entries(&self.body, &self.geometry, group);
+                    let blocks = first..first + u64::from(self.geometry.group_blocks);
+                    let entries = tree::inline_entries(&self.body, &self.geometry, blocks, u64::MAX);
                     inline = Some(entries.map_err(|error| failed(&self.name, error))?);
                 }
                 let there = &inline.as_ref().expect("it was just read")[place..place + ENTRY_LEN];
@@ -157,6 +162,7 @@ impl<B: Body> SealedFile<B> {
         self.state.size = size;
         self.state.root = self.tree.root(&self.geometry);
         self.state.closed = generation;
+        self.tree.closed = generation;
         (self.state.status, self.state.generation) =
             if is_last { (Status::Closed, generation) } else { (Status::Open, generation + 1) };
         self.write_header()?;

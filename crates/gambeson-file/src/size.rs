@@ -44,7 +44,8 @@ impl<B: Body> SealedFile<B> {
         }
         let map = self.header.table().layout().block(block);
         let data = self.geometry.data(block, Half::First);
-        let mut end = data;
+        // What was anchored of the block may be in either half.
+        let mut end = if self.geometry.two_slots { self.geometry.len(block + 1) } else { data };
         for (place, share) in map.shares().iter().enumerate() {
             let kept = map.before(place, within);
             end = end.max(data + u64::from(share.area + kept));
@@ -73,8 +74,9 @@ impl<B: Body> SealedFile<B> {
         old.truncate(kept as usize);
         let mut staged = Staged::default();
         if old.is_empty() {
-            let at = self.geometry.entry(block, index, Half::First);
-            staged.put(at, &HOLE);
+            for &half in self.geometry.halves() {
+                staged.put(self.geometry.entry(block, index, half), &HOLE);
+            }
             self.note(block, index, HOLE);
         } else {
             self.stage_again(&access, old, &mut staged)?;

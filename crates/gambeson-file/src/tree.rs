@@ -3,12 +3,15 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 
 use gambeson_proto::file::entry::ENTRY_LEN;
 use gambeson_proto::file::geometry::{DIGEST_LEN, Geometry, Half};
+use gambeson_proto::file::state::State;
 use gambeson_proto::file::{Digest, tree};
 
 use crate::body::{Body, Piece};
+use crate::read::generation;
 use crate::written::RawEntry;
 
 /// The tree of one file.
@@ -21,6 +24,8 @@ pub(crate) struct Tree {
     /// Whether they had to be computed again from the entry tables.
     pub(crate) rebuilt: bool,
     tables: HashMap<u64, Table>,
+    /// The generation that was closed last.
+    pub(crate) closed: u64,
 }
 
 /// A group's entry table.
@@ -42,26 +47,38 @@ pub(crate) enum Anchored {
 }
 
 impl Tree {
-    /// Takes digest tables that were read. `size` and `root`: of the file when it was closed.
-    pub(crate) fn new(
-        body: &impl Body,
-        geometry: &Geometry,
-        digests: Vec<u8>,
-        size: u64,
-        root: &Digest,
-    ) -> io::Result<Self> {
-        let mut tree = Tree { digests, broken: false, rebuilt: false, tables: HashMap::new() };
-        tree.cover(geometry, size);
-        if tree.root(geometry) != *root {
-            // One table was damaged: the entry tables below have all that was in it.
-            let groups = geometry.groups_of(geometry.blocks(size));
-            let rebuilt = (0..groups).map(|group| entry_table(body, geometry, group).map(|table| digest(&table)));
-            tree.digests = rebuilt.collect::<io::Result<Vec<_>>>()?.concat();
-            tree.cover(geometry, size);
-            tree.broken = tree.root(geometry) != *root;
-            tree.rebuilt = !tree.broken;
+    /// Takes digest tables that were read. `state`: of the header.
+    pub(crate) fn new(body: &impl Body, geometry: &Geometry, digests: Vec<u8>, state: &State) -> io::Result<Self> {
+        let mut tree = Tree { digests, broken: false, rebuilt: false, tables: HashMap::new(), closed: state.closed };
+        tree.cover(geometry, state.size);
+        if tree.root(geometry) == state.root {
+            return Ok(tree);
+        }
+        // One table was damaged: the entry tables below have all that was in it. Or who closed the file was killed when
+        // some of them were new: where every block has two slots, one of them still has what was anchored before.
+        tree.rebuild(geometry, state, |group| entry_table(body, geometry, group))?;
+        if tree.broken && geometry.two_slots {
+            tree.rebuild(geometry, state, |group| {
+                inline_entries(body, geometry, blocks(geometry, group), state.closed)
+            })?;
         }
         Ok(tree)
+    }
+
+    /// Computes the digests again from entry tables.
+    fn rebuild(
+        &mut self,
+        geometry: &Geometry,
+        state: &State,
+        table: impl Fn(u64) -> io::Result<Vec<u8>>,
+    ) -> io::Result<()> {
+        let groups = geometry.groups_of(geometry.blocks(state.size));
+        let rebuilt = (0..groups).map(|group| table(group).map(|table| digest(&table)));
+        self.digests = rebuilt.collect::<io::Result<Vec<_>>>()?.concat();
+        self.cover(geometry, state.size);
+        self.rebuilt = self.root(geometry) == state.root;
+        self.broken = !self.rebuilt;
+        Ok(())
     }
 
     /// As many digest tables as a file of this size has.
@@ -156,6 +173,24 @@ impl Tree {
         })
     }
 
+    /// Writes the tables of the last close again where whoever closed the file next was killed before the header said so:
+    /// the next close makes the slots that they are taken from indistinguishable from those that he left.
+    pub(crate) fn restore(&mut self, body: &impl Body, geometry: &Geometry, size: u64) -> io::Result<()> {
+        for group in 0..geometry.groups_of(geometry.blocks(size)) {
+            if self.is_whole(body, geometry, group)? {
+                continue;
+            }
+            let table = self.table(body, geometry, group)?;
+            if digest(&table) == self.digest(group) {
+                body.write(&[Piece { offset: geometry.entry_table(group), length: table.len() }], &table)?;
+            }
+        }
+        for (chapter, table) in (0..).zip(self.digests.chunks(geometry.digest_table_len())) {
+            body.write(&[Piece { offset: geometry.digest_table(chapter), length: table.len() }], table)?;
+        }
+        Ok(())
+    }
+
     fn load(&mut self, body: &impl Body, geometry: &Geometry, group: u64) -> io::Result<()> {
         if self.tables.contains_key(&group) {
             return Ok(());
@@ -166,7 +201,7 @@ impl Tree {
         let wanted = self.digest(group);
         let mut table = entry_table(body, geometry, group)?;
         if digest(&table) != wanted {
-            table = inline_entries(body, geometry, group)?;
+            table = inline_entries(body, geometry, blocks(geometry, group), self.closed)?;
         }
         let table = if digest(&table) == wanted { Table::Anchored(table.into()) } else { Table::Altered };
         self.tables.insert(group, table);
@@ -185,16 +220,39 @@ fn entry_table(body: &impl Body, geometry: &Geometry, group: u64) -> io::Result<
     Ok(table)
 }
 
-/// The entries that stand beside a group's blocks.
-pub(crate) fn inline_entries(body: &impl Body, geometry: &Geometry, group: u64) -> io::Result<Vec<u8>> {
-    let first = group * u64::from(geometry.group_blocks);
+/// The entries that stand beside blocks, one block's after the other. Of two for one share, in slots with two halves, the
+/// newest up to a generation counts.
+pub(crate) fn inline_entries(
+    body: &impl Body,
+    geometry: &Geometry,
+    blocks: Range<u64>,
+    newest: u64,
+) -> io::Result<Vec<u8>> {
     let length = geometry.entries_len();
-    let blocks = first..first + u64::from(geometry.group_blocks);
-    let pieces: Vec<Piece> =
-        blocks.map(|block| Piece { offset: geometry.entry(block, 0, Half::First), length }).collect();
-    let mut entries = vec![0; geometry.entry_table_len()];
-    body.read(&pieces, &mut entries)?;
+    let read = |half| {
+        let pieces: Vec<Piece> =
+            blocks.clone().map(|block| Piece { offset: geometry.entry(block, 0, half), length }).collect();
+        let mut entries = vec![0; pieces.len() * length];
+        body.read(&pieces, &mut entries).map(|()| entries)
+    };
+    let mut entries = read(Half::First)?;
+    if geometry.two_slots {
+        let others = read(Half::Second)?;
+        let known = |entry: &[u8]| generation(entry.try_into().expect("an entry has this length"));
+        for (entry, other) in entries.chunks_mut(ENTRY_LEN).zip(others.chunks(ENTRY_LEN)) {
+            let (one, two) = (known(entry), known(other));
+            if two <= newest && (one < two || one > newest) {
+                entry.copy_from_slice(other);
+            }
+        }
+    }
     Ok(entries)
+}
+
+/// A group's blocks.
+fn blocks(geometry: &Geometry, group: u64) -> Range<u64> {
+    let first = group * u64::from(geometry.group_blocks);
+    first..first + u64::from(geometry.group_blocks)
 }
 
 /// Entry tables kept in memory: a megabyte of them with the default block.

@@ -3,7 +3,7 @@
 use gambeson_proto::file::entry::{ENTRY_LEN, HOLE};
 use gambeson_proto::file::geometry::Half;
 use gambeson_proto::file::header::Unverified;
-use gambeson_proto::file::region::RegionId;
+use gambeson_proto::file::region::{RegionId, Share};
 use std::ops::Range;
 
 use crate::body::{Body, Piece};
@@ -40,6 +40,23 @@ pub struct Verified {
     pub findings: Vec<Finding>,
     /// Groups whose copy of their entries is damaged. Nothing is lost as long as the entries beside the blocks are whole.
     pub damaged_groups: Vec<u64>,
+}
+
+/// A share as it is on the storage, in one half of its slot.
+pub(crate) struct Stored<'a> {
+    pub(crate) entry: RawEntry,
+    pub(crate) data: &'a mut [u8],
+}
+
+impl<'a> Stored<'a> {
+    fn of(half: &'a mut [u8], (entries_len, index, share): (usize, u8, &Share)) -> Self {
+        let Some((entries, data)) = half.split_at_mut_checked(entries_len) else {
+            return Stored { entry: HOLE, data: &mut [] };
+        };
+        let entry = entries[usize::from(index) * ENTRY_LEN..][..ENTRY_LEN].try_into();
+        let data = &mut data[share.area as usize..][..share.len as usize];
+        Stored { entry: entry.expect("an entry has this length"), data }
+    }
 }
 
 impl Verified {
@@ -79,8 +96,10 @@ impl<B: Body> SealedFile<B> {
                 verified.damaged_groups.push(group);
             }
         }
-        self.each_share(blocks, |file, access, index, entry, data| {
+        self.each_share(blocks, |file, access, index, halves| {
             let (region, block) = (access.share.region, access.block);
+            let standing = file.standing(access, index, &halves.each_ref().map(|half| half.entry));
+            let Stored { entry, data } = &mut halves[standing as usize];
             let outcome = if file.unreadable(region).is_some() {
                 file.judge(access, index, entry).map(|()| None)
             } else {
@@ -114,13 +133,14 @@ impl<B: Body> SealedFile<B> {
         damaged
     }
 
-    /// Calls for each sealed share of some blocks, with its entry and bytes as they are on the storage.
+    /// Calls for each sealed share of some blocks, with what is on the storage in each half of the slot; a half that there
+    /// is not has a hole.
     pub(crate) fn each_share(
         &mut self,
         blocks: Range<u64>,
-        mut act: impl FnMut(&mut Self, &Access, u8, &RawEntry, &mut [u8]),
+        mut act: impl FnMut(&mut Self, &Access, u8, &mut [Stored; 2]),
     ) -> Result<(), Error> {
-        let slot_len = self.geometry.entries_len() + self.geometry.block_len as usize;
+        let (slot_len, half_len) = (self.geometry.slot_len() as usize, self.geometry.half_len() as usize);
         let at_once = (STAGING / slot_len).max(1);
         let mut bytes = vec![0; at_once * slot_len];
         let mut next = blocks.start;
@@ -132,14 +152,13 @@ impl<B: Body> SealedFile<B> {
             let read = self.body.read(&pieces, &mut bytes[..pieces.len() * slot_len]);
             read.map_err(|error| Error::below(&self.name, "reading it failed", error))?;
             for (block, slot) in batch.zip(bytes.chunks_mut(slot_len)) {
-                let (entries, data) = slot.split_at_mut(self.geometry.entries_len());
+                let (first, second) = slot.split_at_mut(half_len);
                 let map = self.header.table().layout().block(block);
                 for share in map.shares() {
                     let Some(index) = share.entry else { continue };
-                    let entry = entries[usize::from(index) * ENTRY_LEN..][..ENTRY_LEN].try_into();
-                    let entry: RawEntry = entry.expect("an entry has this length");
-                    let data = &mut data[share.area as usize..][..share.len as usize];
-                    act(self, &Access::to(block, *share), index, &entry, data);
+                    let place = (self.geometry.entries_len(), index, share);
+                    let halves = &mut [Stored::of(first, place), Stored::of(second, place)];
+                    act(self, &Access::to(block, *share), index, halves);
                 }
             }
         }

@@ -13,6 +13,7 @@ use crate::lock::{self, Held, Mode};
 use crate::plan::{Access, Extent, Plan};
 use crate::read::{STAGING, same_block};
 use crate::sealed::SealedFile;
+use crate::tree::Anchored;
 use crate::written::RawEntry;
 
 /// Bytes ready to be written below: sealed shares with their entries, and plain ones.
@@ -228,7 +229,12 @@ impl<B: Body> SealedFile<B> {
                     }
                 }
             }
-            self.stage_block(plan, &mut parts, from, staged);
+            // What is staged has to be in the order of its places.
+            parts.sort_by_key(|part: &Part| part.half as u8);
+            for half in parts.chunk_by_mut(|one, other| one.half == other.half) {
+                self.stage_half(plan, half, from, staged);
+            }
+            parts.clear();
         }
         failed.map_or(Ok(()), Err)
     }
@@ -237,36 +243,57 @@ impl<B: Body> SealedFile<B> {
     fn part<'a>(&mut self, plan: &Plan, access: &'a Access) -> Result<Part<'a>, Error> {
         let region = &self.access[usize::from(access.share.region)];
         region.newest().map_err(|error| Error::key(&self.name, &region.name, error))?;
+        let Some(index) = access.share.entry else {
+            return Ok(Part { access, half: Half::First, length: 0, merged: None });
+        };
+        let half = self.half_to_write(access, index)?;
         if plan.covers(access) {
-            return Ok(Part { access, length: access.share.len, merged: None });
+            return Ok(Part { access, half, length: access.share.len, merged: None });
         }
-        let merged = if access.share.entry.is_some() { Some(self.before(access)?) } else { None };
-        let before = merged.as_ref().map_or(0, Vec::len) as u32;
-        Ok(Part { access, length: plan.end(access).max(before), merged })
+        let merged = self.before(access)?;
+        let length = plan.end(access).max(merged.len() as u32);
+        Ok(Part { access, half, length, merged: Some(merged) })
     }
 
-    fn stage_block(&mut self, plan: &Plan, parts: &mut Vec<Part>, from: &[u8], staged: &mut Staged) {
+    /// Not the half that has what the last close anchored: it stays whole until the next one.
+    fn half_to_write(&mut self, access: &Access, index: u8) -> Result<Half, Error> {
+        if !self.geometry.two_slots {
+            return Ok(Half::First);
+        }
+        let anchored = match self.anchored(access.block, index)? {
+            Anchored::Entry(anchored) if anchored != HOLE => anchored,
+            _ => return Ok(Half::First),
+        };
+        let mut first = HOLE;
+        let piece = Piece { offset: self.geometry.entry(access.block, index, Half::First), length: ENTRY_LEN };
+        let read = self.body.read(&[piece], &mut first);
+        read.map_err(|error| Error::below(&self.name, "reading it failed", error))?;
+        Ok(if first == anchored { Half::Second } else { Half::First })
+    }
+
+    fn stage_half(&mut self, plan: &Plan, parts: &mut [Part], from: &[u8], staged: &mut Staged) {
         let entries = staged.length;
         let mut sealed = 0;
         for part in &*parts {
             if let Some(index) = part.access.share.entry {
-                staged.push(self.geometry.entry(part.access.block, index, Half::First), ENTRY_LEN);
+                staged.push(self.geometry.entry(part.access.block, index, part.half), ENTRY_LEN);
                 sealed += 1;
             }
         }
         let mut at = entries;
-        for part in parts.drain(..) {
+        for part in parts {
             let runs = plan.runs(part.access);
             let Some(index) = part.access.share.entry else {
-                let data = self.data_of(part.access);
+                let data = self.data(part.access, Half::First);
                 for run in runs {
                     staged.put(data + u64::from(run.at), &from[run.buffer..][..run.length as usize]);
                 }
                 continue;
             };
-            let entry = match (runs, part.merged) {
+            let place = (part.access, part.half);
+            let entry = match (runs, part.merged.take()) {
                 // One piece of the request's buffer is all of the share: sealed from where it is.
-                ([run], None) => self.seal(part.access, staged, &from[run.buffer..][..run.length as usize]),
+                ([run], None) => self.seal(place, staged, &from[run.buffer..][..run.length as usize]),
                 (_, merged) => {
                     let mut plain = merged.unwrap_or_else(|| self.recent.take());
                     plain.resize(part.length as usize, 0);
@@ -274,7 +301,7 @@ impl<B: Body> SealedFile<B> {
                         plain[run.at as usize..][..run.length as usize]
                             .copy_from_slice(&from[run.buffer..][..run.length as usize]);
                     }
-                    let entry = self.seal(part.access, staged, &plain);
+                    let entry = self.seal(place, staged, &plain);
                     self.recent = Recent { of: Some((part.access.block, part.access.share.region, entry)), plain };
                     entry
                 }
@@ -292,26 +319,22 @@ impl<B: Body> SealedFile<B> {
         region.newest().map_err(|error| Error::key(&self.name, &region.name, error))?;
         draw(&mut staged.nonces, 1);
         let index = access.share.entry.expect("what is sealed has an entry");
-        let place = staged.push(self.geometry.entry(access.block, index, Half::First), ENTRY_LEN);
-        let entry = self.seal(access, staged, &plain);
+        let half = self.half_to_write(access, index)?;
+        let place = staged.push(self.geometry.entry(access.block, index, half), ENTRY_LEN);
+        let entry = self.seal((access, half), staged, &plain);
         staged.room[place].copy_from_slice(&entry);
         self.note(access.block, index, entry);
         Ok(())
     }
 
     /// Seals a share's bytes into what is staged.
-    fn seal(&self, access: &Access, staged: &mut Staged, plain: &[u8]) -> RawEntry {
+    fn seal(&self, (access, half): (&Access, Half), staged: &mut Staged, plain: &[u8]) -> RawEntry {
         let key = self.access[usize::from(access.share.region)].newest().ok().flatten();
         let key = key.expect("it was asked for before, and what is sealed has a key");
         let nonce = staged.nonces.pop().expect("one was drawn for each share");
-        let to = staged.push(self.data_of(access), plain.len());
+        let to = staged.push(self.data(access, half), plain.len());
         let write = Write { nonce, block: access.block, generation: self.state.generation };
         key.seal(&write, plain, &mut staged.room[to]).encode()
-    }
-
-    /// Where a share's bytes stand below.
-    pub(crate) fn data_of(&self, access: &Access) -> u64 {
-        self.geometry.data(access.block, Half::First) + u64::from(access.share.area)
     }
 
     /// Takes note of an entry that is being written.
@@ -323,13 +346,8 @@ impl<B: Body> SealedFile<B> {
 
     /// What a share holds before it is written in part.
     pub(crate) fn before(&mut self, access: &Access) -> Result<Vec<u8>, Error> {
-        let failed = |name: &str, error: std::io::Error| Error::below(name, "reading it failed", error);
         let index = access.share.entry.expect("plain shares are written where they stand");
-        let mut entry: RawEntry = HOLE;
-        let at = self.geometry.entry(access.block, index, Half::First);
-        self.body
-            .read(&[Piece { offset: at, length: ENTRY_LEN }], &mut entry)
-            .map_err(|error| failed(&self.name, error))?;
+        let (half, entry) = self.entry_there(access, index)?;
         if entry == HOLE {
             self.judge(access, index, &entry)?;
             return Ok(self.recent.take());
@@ -341,8 +359,8 @@ impl<B: Body> SealedFile<B> {
         let mut data = self.recent.take();
         data.resize(access.share.len as usize, 0);
         self.body
-            .read(&[Piece { offset: self.data_of(access), length: data.len() }], &mut data)
-            .map_err(|error| failed(&self.name, error))?;
+            .read(&[Piece { offset: self.data(access, half), length: data.len() }], &mut data)
+            .map_err(|error| Error::below(&self.name, "reading it failed", error))?;
         let length = self.open_share(access, index, &entry, &mut data, None)?;
         data.truncate(length);
         Ok(data)
@@ -352,7 +370,8 @@ impl<B: Body> SealedFile<B> {
 /// What a write has of one share.
 struct Part<'a> {
     access: &'a Access,
-    /// Bytes that the share will have.
+    half: Half,
+    /// Bytes that a sealed share will have.
     length: u32,
     /// What it had, if that is needed, to be merged with what is written.
     merged: Option<Vec<u8>>,

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{Folder, Ring, close, make, map, open, open_to_write};
-use gambeson_file::{Extent, Map};
+use common::{Folder, Ring, close, make_shaped, map, open, open_to_write};
+use gambeson_file::{Extent, Map, Shape};
 use gambeson_proto::file::region::{Part, Piece};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -30,7 +30,8 @@ fn one(folder: &Folder, seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let keys = Ring::all();
     let path = folder.path(&format!("{seed}"));
-    make(&path, &keys, BLOCK, &maps(&mut random));
+    let shape = Shape { block_len: BLOCK, two_slots: random.random_bool(0.4) };
+    make_shaped(&path, &keys, shape, &maps(&mut random));
     let mut model: Vec<u8> = Vec::new();
     for _ in 0..random.random_range(1..5) {
         let mut file = open_to_write(&path, &keys);

@@ -245,7 +245,7 @@ fn check_flip(subject: &Subject, bit: u64) {
 #[test]
 fn one_bit_costs_one_share_at_most() {
     let mut random = random();
-    for two_slots in [false] {
+    for two_slots in [false, true] {
         let subject = Subject::new(&format!("bits-{two_slots}"), two_slots);
         for at in subject.meaningful().into_iter().flatten() {
             check_flip(&subject, at * 8 + random.random_range(0..8));
@@ -263,8 +263,10 @@ fn one_bit_costs_one_share_at_most() {
 #[test]
 #[ignore = "flips every bit of a file: minutes"]
 fn every_bit_costs_one_share_at_most() {
-    let subject = Subject::new("every-bit", false);
-    (0..subject.bytes.len() as u64 * 8).for_each(|bit| check_flip(&subject, bit));
+    for two_slots in [false, true] {
+        let subject = Subject::new(&format!("every-bit-{two_slots}"), two_slots);
+        (0..subject.bytes.len() as u64 * 8).for_each(|bit| check_flip(&subject, bit));
+    }
 }
 
 #[test]

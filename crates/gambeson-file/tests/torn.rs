@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Folder, Ring, body, close, make, map, open, open_to_write};
-use gambeson_file::{Body, Cause, Extent, Head, Held, LocalBody, Mode, Piece as Bytes, SealedFile, Then};
+use common::{Folder, Ring, body, close, make, make_shaped, map, open, open_to_write};
+use gambeson_file::{Body, Cause, Extent, Head, Held, LocalBody, Mode, Piece as Bytes, SealedFile, Shape, Then};
 use gambeson_proto::file::region::{Part, Piece};
 use gambeson_proto::file::state::Status;
 use rand::{Rng, SeedableRng};
@@ -117,7 +117,8 @@ fn one(path: &Path, seed: u64, seen: &mut Seen) {
     let keys = Ring::all();
     let columns = Part::new(0, 100, [Piece { offset: 30, len: 40 }]).unwrap();
     let maps = [map(Some("clinical"), vec![]), map(Some("trial"), vec![columns])];
-    make(path, &keys, BLOCK as u32, if random.random_bool(0.5) { &maps } else { &maps[..1] });
+    let shape = Shape { block_len: BLOCK as u32, two_slots: random.random_bool(0.4) };
+    make_shaped(path, &keys, shape, if random.random_bool(0.5) { &maps } else { &maps[..1] });
     let mut old = vec![0; SIZE as usize];
     random.fill(&mut old[..]);
     let mut file = open_to_write(path, &keys);
@@ -132,6 +133,7 @@ fn one(path: &Path, seed: u64, seen: &mut Seen) {
     let is_closed = closed > states[0].0;
     assert_eq!(file.size().unwrap(), SIZE);
     let refused = look(&mut file, expected, seen, is_closed);
+    assert!(!shape.two_slots || refused.is_empty(), "of two slots one has what was closed: {refused:?}");
     drop(file);
 
     // Whoever writes next does not believe it either, and mends it by writing all of a block.

@@ -125,7 +125,10 @@ pub fn map(label: Option<&str>, parts: Vec<Part>) -> Map {
 }
 
 pub fn make(path: &Path, keys: &Arc<Ring>, block_len: u32, maps: &[Map]) {
-    let shape = Shape { block_len, ..Shape::default() };
+    make_shaped(path, keys, Shape { block_len, ..Shape::default() }, maps);
+}
+
+pub fn make_shaped(path: &Path, keys: &Arc<Ring>, shape: Shape, maps: &[Map]) {
     create("it", &body(path), keys.as_ref(), shape, maps).unwrap();
 }
 

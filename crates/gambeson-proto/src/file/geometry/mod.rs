@@ -194,6 +194,11 @@ impl Geometry {
         if self.two_slots { 2 * self.half_len() } else { self.half_len() }
     }
 
+    /// The halves of a slot.
+    pub fn halves(&self) -> &'static [Half] {
+        if self.two_slots { &[Half::First, Half::Second] } else { &[Half::First] }
+    }
+
     /// Bytes of the entries before a block's data.
     pub fn entries_len(&self) -> usize {
         usize::from(self.shares) * ENTRY_LEN
@@ -260,7 +265,8 @@ impl Geometry {
         self.entry_table_len() as u64 + u64::from(self.group_blocks) * self.slot_len()
     }
 
-    fn half_len(&self) -> u64 {
+    /// Bytes of half a slot; of a whole one where it has no halves.
+    pub fn half_len(&self) -> u64 {
         let data = if self.detached { 0 } else { self.block_len };
         self.entries_len() as u64 + u64::from(data)
     }
