@@ -61,18 +61,18 @@ def floor(tmp_path: Path) -> Any:
 def test_every_file_is_explained_with_its_rule(gambeson: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text(
-        '[[file]]\npattern = "*.h5"\nlabel = "clinical"\nblock = "16 KiB"\n'
+        '[[file]]\npattern = "*.h5"\nlabel = "clinical"\nblock = "16 KiB"\nslots = 2\n'
         '[[file]]\npattern = "/data/open/**"\nlabel = "none"\n'
     )
     paths = ["/data/a.h5", "/data/open/x/b.nc", "/data/b.nc"]
     report = check(gambeson, tmp_path, "--policy", str(policy), *(word for path in paths for word in ("--file", path)))
-    sealed = {"pattern": "*.h5", "label": "clinical", "suite": "xaes-256-gcm", "block_bytes": 16384}
+    sealed = {"pattern": "*.h5", "label": "clinical", "suite": "xaes-256-gcm", "block_bytes": 16384, "slots": 2}
     said = {filed["path"]: filed["rule"] for filed in report["sealed_files"]}
     assert list(said) == paths
     assert said["/data/a.h5"] == sealed == report["file_rules"][0]
     assert said["/data/open/x/b.nc"]["label"] is None and said["/data/b.nc"] is None
     text = gambeson_run(gambeson, ["policy", "check", "--policy", str(policy), "--file", paths[0]], tmp_path).stdout
-    assert '/data/a.h5  sealed under "clinical" by pattern "*.h5": xaes-256-gcm, blocks of 16 KiB\n' in text
+    assert '/data/a.h5  sealed under "clinical" by pattern "*.h5": xaes-256-gcm, blocks of 16 KiB, two slots each\n' in text
 
 
 def test_every_pair_is_explained_with_its_rule(gambeson: Path, tmp_path: Path) -> None:

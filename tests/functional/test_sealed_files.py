@@ -99,6 +99,21 @@ def test_each_rank_acts_under_its_own_identity(lab: Lab) -> None:
     assert nobody.stdout.count("no label of it is known here") == 3, nobody.describe()
 
 
+def test_a_killed_job_costs_nothing_where_blocks_have_two_slots(lab: Lab) -> None:
+    keys = lab.keys("keys", "clinical")
+    (lab.folder / "gambeson.toml").write_text(RULES + "slots = 2\n")
+    sealed = lab.folder / "a.sealed"
+    lab.run("write", str(sealed), keys=keys).check()
+    assert lab.run("killed", str(sealed), keys=keys).status != 0
+    store = {"GAMBESON_KEYS": str(keys)}
+    # It is as it was closed last, for readers and for the next writer; then what was newer is asked for.
+    lab.run("read", str(sealed), keys=keys).check()
+    assert CANARY.decode() in lab.tool(store, "file", "cat", str(sealed), "--length", "20")
+    lab.tool(store, "file", "accept", str(sealed))
+    assert lab.tool(store, "file", "cat", str(sealed), "--length", "20") == "\0" * 20
+    lab.tool(store, "file", "verify", str(sealed))
+
+
 def test_what_reads_may_not_write(lab: Lab) -> None:
     mine, theirs = lab.keys("mine", "clinical"), lab.keys("theirs")
     sealed = lab.folder / "a.sealed"

@@ -2,11 +2,14 @@
 
 files.py write FILE      each rank writes a strip by itself, then all write interleaved records together
 files.py read FILE       each rank reads another's strip, and its own records
+files.py killed FILE     writes zeros over the first strip, and dies before it closes the file
 files.py refused FILE    opens and reads; each rank prints the class and the sentence of the first error
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 import numpy as np
@@ -52,6 +55,14 @@ def write(name: str) -> None:
     kind.Free()
 
 
+def killed(name: str) -> None:
+    file = MPI.File.Open(WORLD, name, MPI.MODE_RDWR)
+    if WORLD.rank == 0:
+        file.Write_at(0, np.zeros(STRIP, dtype=np.int32))
+    WORLD.Barrier()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def read(name: str) -> None:
     file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
     assert file.Get_size() == 4 * (STRIP + RECORD * RECORDS) * WORLD.size
@@ -84,6 +95,6 @@ def refused(name: str) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "read": read, "refused": refused}[sys.argv[1]](sys.argv[2])
+    {"write": write, "killed": killed, "read": read, "refused": refused}[sys.argv[1]](sys.argv[2])
     if WORLD.rank == 0:
         print("done")

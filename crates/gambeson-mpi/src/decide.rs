@@ -46,7 +46,8 @@ pub(crate) fn decide(path: &Path) -> Decision {
             rule.pattern
         ));
     }
-    Decision::New(New { label, suite: rule.suite, shape: Shape { block_len: rule.block_len, ..Shape::default() } })
+    let shape = Shape { block_len: rule.block_len, two_slots: rule.two_slots };
+    Decision::New(New { label, suite: rule.suite, shape })
 }
 
 /// What the policy of the job says of a file. A process of no job has none.

@@ -101,6 +101,7 @@ fn encode(mpi: &Mpi, decision: &Decision) -> Result<Vec<u8>, Failure> {
         Decision::Sealed => {}
         Decision::New(new) => {
             word.push(new.suite as u8);
+            word.push(u8::from(new.shape.two_slots));
             word.extend(new.shape.block_len.to_le_bytes());
             word.extend(new.label.as_bytes());
         }
@@ -112,12 +113,12 @@ fn encode(mpi: &Mpi, decision: &Decision) -> Result<Vec<u8>, Failure> {
 /// The number of the handle, and what is to be made, if it is new.
 fn decode(word: &[u8]) -> Option<(u64, Option<New>)> {
     let (token, rest) = word.split_first_chunk::<8>()?;
-    let new = rest.split_first_chunk::<5>().map(|(numbers, label)| New {
+    let new = rest.split_first_chunk::<6>().map(|(numbers, label)| New {
         label: String::from_utf8_lossy(label).into_owned(),
         suite: FileSuite::from_number(numbers[0]).expect("the first rank names one that there is"),
         shape: Shape {
-            block_len: u32::from_le_bytes(numbers[1..].try_into().expect("4 of 5 bytes")),
-            ..Shape::default()
+            two_slots: numbers[1] != 0,
+            block_len: u32::from_le_bytes(numbers[2..].try_into().expect("4 of 6 bytes")),
         },
     });
     Some((u64::from_le_bytes(*token), new))

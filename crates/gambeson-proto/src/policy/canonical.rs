@@ -69,6 +69,7 @@ impl Policy {
                 name(&mut out, rule.label.as_deref().unwrap_or_default());
                 out.push(rule.suite as u8);
                 out.extend(rule.block_len.to_be_bytes());
+                out.push(1 + u8::from(rule.two_slots));
             }
         }
         out
@@ -190,6 +191,11 @@ impl Reader<'_> {
             label: Some(self.text()?).filter(|label| !label.is_empty()),
             suite: FileSuite::from_number(self.byte()?).ok_or(CanonicalError)?,
             block_len: u32::from_be_bytes(self.array()?),
+            two_slots: match self.byte()? {
+                1 => false,
+                2 => true,
+                _ => return Err(CanonicalError),
+            },
         };
         if rule.is_legal() { Ok(rule) } else { Err(CanonicalError) }
     }

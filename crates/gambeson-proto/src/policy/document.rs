@@ -240,11 +240,20 @@ impl Reader<'_> {
                 self.wrong(word.span(), what)
             })
         });
+        let two_slots = match raw.slots.as_ref().map(|slots| (slots.get_ref(), slots)) {
+            None | Some((1, _)) => false,
+            Some((2, _)) => true,
+            Some((number, slots)) => {
+                let what = format!("a block has 1 slot, or 2 so that a killed writer loses nothing; not {number}");
+                return Err(self.wrong(slots.span(), what));
+            }
+        };
         Ok(FileRule {
             pattern: pattern.clone(),
             label: (label != NO_LABEL).then(|| label.clone()),
             suite: suite.transpose()?.unwrap_or_default(),
             block_len: block_len.transpose()?.unwrap_or(BLOCK_LEN),
+            two_slots,
         })
     }
 
@@ -356,6 +365,7 @@ struct RawFile {
     label: Spanned<String>,
     suite: Option<Spanned<String>>,
     block: Option<Spanned<String>>,
+    slots: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]

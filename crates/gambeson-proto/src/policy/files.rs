@@ -18,6 +18,8 @@ pub struct FileRule {
     pub suite: FileSuite,
     /// Bytes of their blocks.
     pub block_len: u32,
+    /// Whether each block has two slots, so that a killed writer costs nothing of what was closed before.
+    pub two_slots: bool,
 }
 
 impl Policy {

@@ -137,8 +137,10 @@ fn sealed(rule: Option<&FileRule>) -> String {
     match rule {
         None => "in clear: no rule matches".to_owned(),
         Some(FileRule { pattern, label: None, .. }) => format!("in clear, by pattern \"{pattern}\""),
-        Some(FileRule { pattern, label: Some(label), suite, block_len }) => {
-            format!("sealed under \"{label}\" by pattern \"{pattern}\": {suite}, blocks of {} KiB", block_len >> 10)
+        Some(FileRule { pattern, label: Some(label), suite, block_len, two_slots }) => {
+            let slots = if *two_slots { ", two slots each" } else { "" };
+            let blocks = block_len >> 10;
+            format!("sealed under \"{label}\" by pattern \"{pattern}\": {suite}, blocks of {blocks} KiB{slots}")
         }
     }
 }
@@ -252,6 +254,7 @@ fn print_json(loaded: &Loaded, check: &Check, pairs: &[Pair], filed: &[Filed]) {
             "label": rule.label,
             "suite": rule.suite.name(),
             "block_bytes": rule.block_len,
+            "slots": 1 + u8::from(rule.two_slots),
         })
     };
     let file_rules: Vec<_> = policy.file_rules().map(describe).collect();

@@ -94,6 +94,7 @@ fn describe(name: &str, fields: &Fields, state: &State, known: &Known) -> Value 
         "anchored": anchored,
         "why_not_anchored": why_not,
         "block": geometry.block_len,
+        "slots": geometry.halves().len(),
         "labels": labels,
         "regions": regions,
     })
@@ -161,7 +162,9 @@ fn print(shown: &Value) {
         ),
     };
     line("state", state);
-    line("size", format!("{} bytes in blocks of {} KiB", shown["size"], shown["block"].as_u64().unwrap_or(0) / 1024));
+    let slots = if shown["slots"] == 2 { ", two slots each" } else { "" };
+    let block = shown["block"].as_u64().unwrap_or(0) / 1024;
+    line("size", format!("{} bytes in blocks of {block} KiB{slots}", shown["size"]));
     let rollback = match shown["anchored"] == true {
         true => "an old version of the file, put back, would have been noticed".to_owned(),
         false => format!("not covered: {}", text(&shown["why_not_anchored"])),

@@ -37,6 +37,9 @@ pub(super) struct Rekey {
     /// Bytes of a block, instead of what it has
     #[arg(long, value_name = "BYTES", value_parser = block)]
     block: Option<u32>,
+    /// 1 or 2 slots for each block, instead of what it has; with 2, who is killed while he writes costs nothing
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=2))]
+    slots: Option<u8>,
     /// Another suite for all that is sealed
     #[arg(long, value_parser = suite)]
     suite: Option<FileSuite>,
@@ -122,6 +125,7 @@ impl Rekey {
         };
         let offers: Vec<Option<Offer>> = (0..).zip(maps).map(offer).collect::<Result<_, KeyError>>()?;
         let Geometry { block_len, two_slots, .. } = *old.geometry();
+        let two_slots = self.slots.map_or(two_slots, |slots| slots == 2);
         let shape = Shape { block_len: self.block.unwrap_or(block_len), two_slots };
         let mut fields = compose(*old.file(), shape, maps, &offers);
         for key in fields.regions.iter_mut().flat_map(|region| &mut region.keys) {

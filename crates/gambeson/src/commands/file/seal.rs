@@ -38,6 +38,9 @@ pub(super) struct Seal {
     /// Bytes of a block, which is sealed as one
     #[arg(long, value_name = "BYTES", default_value = "64KiB", value_parser = block)]
     block: u32,
+    /// 2 gives each block two slots: who is killed while he writes costs nothing of what was closed before
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
+    slots: u8,
     /// xaes-256-gcm, aes-256-gcm-siv, or aes-256-xts, which does not notice what is altered
     #[arg(long, default_value = FileSuite::Xaes256Gcm.name(), value_parser = suite)]
     suite: FileSuite,
@@ -65,7 +68,7 @@ impl Seal {
         let (replacement, below) = Replacement::new(&self.sealed, self.force)?;
         let (name, mode) = (self.sealed.display().to_string(), mode_of(&plain, &self.plain)?);
         let body = LocalBody::new(below.try_clone().map_err(|error| Failure::system(error.to_string()))?);
-        let shape = Shape { block_len: self.block, ..Shape::default() };
+        let shape = Shape { block_len: self.block, two_slots: self.slots == 2 };
         create(&name, &body, keys.as_ref(), shape, &maps)?;
         let size = Contents::Plain(String::new(), share(&plain)?).size()?;
         let read = || Ok(Contents::Plain(self.plain.display().to_string(), share(&plain)?));
