@@ -191,7 +191,8 @@ def test_keys_and_maps_are_changed(ann: Person, bob: Person) -> None:
     assert b"nothing to do" in ann.does("file", "rewrap", "sealed")
     assert "no label of it is known here" in bob.refuses(77, "cat", ann.home / "sealed")
     assert ann.verify("sealed")["findings"] == []
-    ann.does("file", "rekey", "sealed", "--label", "trial", "--map", "none:0:4096:0+16", "--block", "4KiB", "--slots", "2")
+    shape = ["--block", "4KiB", "--slots", "2"]
+    ann.does("file", "rekey", "sealed", "--label", "trial", "--map", "none:0:4096:0+16", *shape)
     shown = ann.info("sealed")
     assert [region["labels"] for region in shown["regions"]] == [["trial"], []] and shown["block"] == 4096
     assert shown["slots"] == 2 and b"blocks of 4 KiB, two slots each" in ann.does("file", "info", "sealed")
