@@ -85,6 +85,12 @@ def test_a_program_writes_and_reads_sealed_files(lab: Lab) -> None:
     assert "rank 4" in lab.run("refused", str(sealed), keys=keys, n=5).check().stdout
 
 
+def test_a_rank_sees_at_once_what_it_wrote_with_others(lab: Lab) -> None:
+    # Others have merged it into blocks: HDF5 reads what it has just written.
+    keys = lab.keys("keys", "clinical")
+    assert "done" in lab.run("own", str(lab.folder / "a.sealed"), keys=keys, n=4).check().stdout
+
+
 def test_each_rank_acts_under_its_own_identity(lab: Lab) -> None:
     mine, theirs = lab.keys("mine", "clinical"), lab.keys("theirs", "trial")
     sealed = lab.folder / "a.sealed"

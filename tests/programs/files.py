@@ -1,6 +1,7 @@
 """What a program with files does: writes with all ranks, reads as other ranks, and says what went wrong.
 
 files.py write FILE      each rank writes a strip by itself, then all write interleaved records together
+files.py own FILE        all write interleaved records together, and each reads its own at once, some rounds
 files.py read FILE       each rank reads another's strip, and its own records
 files.py killed FILE     writes zeros over the first strip, and dies before it closes the file
 files.py refused FILE    opens and reads; each rank prints the class and the sentence of the first error
@@ -63,6 +64,20 @@ def killed(name: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def own(name: str) -> None:
+    """What a rank has written it sees before any sync (MPI-4.1 section 14.6.1)."""
+    file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    kind = interleaved(file)
+    for number in range(20):
+        mine = records(WORLD.rank) + number
+        file.Write_at_all(0, mine)
+        got = np.zeros_like(mine)
+        file.Read_at(0, got)
+        assert WORLD.allreduce(bool((got == mine).all()), MPI.LAND), f"round {number}"
+    file.Close()
+    kind.Free()
+
+
 def read(name: str) -> None:
     file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
     assert file.Get_size() == 4 * (STRIP + RECORD * RECORDS) * WORLD.size
@@ -95,6 +110,7 @@ def refused(name: str) -> None:
 
 
 if __name__ == "__main__":
-    {"write": write, "killed": killed, "read": read, "refused": refused}[sys.argv[1]](sys.argv[2])
+    actions = {"write": write, "own": own, "killed": killed, "read": read, "refused": refused}
+    actions[sys.argv[1]](sys.argv[2])
     if WORLD.rank == 0:
         print("done")

@@ -29,6 +29,8 @@ OPEN_MPI = "Open MPI" in MPI.Get_library_version()
 ELEMENTS = [MPI.BYTE, MPI.SHORT, MPI.INT, MPI.FLOAT, MPI.DOUBLE, MPI.INT64_T, *(PAIRS if HOLES else [])]
 BASE = 400_000
 """Files stay about as short."""
+ROOM = 40_000
+"""What a rank has to itself in a view of its own."""
 Result = dict[str, Any]
 
 
@@ -165,6 +167,7 @@ class Case:
         self.files = [MPI.File.Open(self.comm, str(name), mode, hints) for name in self.names]
         hints.Free()
         self.etype, self.filetype, self.alike, self.apart = MPI.BYTE, MPI.BYTE, True, False
+        self.end = BASE
         self.displacement, self.representation = 0, "native"
         self.both("amode", lambda file: {"amode": file.Get_amode()})
         self.both("opened", self.pointers)
@@ -251,7 +254,7 @@ class Case:
             # Each rank its own type in its own part of the file: all ranks draw all of them.
             drawn = [types.nested(self.etype, rng.randint(0, 3), True) for _ in range(comm.size)]
             self.filetype = types.commit(drawn[comm.rank])
-            displacement += comm.rank * 40000
+            displacement += comm.rank * ROOM
         else:
             self.filetype = types.commit(self.interleaved())
         # HOLES: Intel MPI refuses some of these views at one rank, and then all others wait for ever.
@@ -262,6 +265,7 @@ class Case:
             self.alike, self.apart = not self.apart, self.apart
 
         self.displacement, self.representation, self.element = displacement, representation, element
+        self.end = displacement + ROOM if shape == "apart" else BASE
 
         def call(file: MPI.File) -> Result:
             file.Set_view(displacement, self.etype, self.filetype, representation)
@@ -349,7 +353,7 @@ class Case:
             offset += comm.rank * etypes
         file = self.files[1]
         last = max(offset, file.Get_position(), file.Get_position_shared() if self.alike else 0) + etypes * comm.size
-        if comm.allreduce(file.Get_byte_offset(last) > BASE, MPI.LOR):
+        if comm.allreduce(file.Get_byte_offset(last) > self.end, MPI.LOR):
             return
         short = False
         if direction == "read":

@@ -76,12 +76,18 @@ impl SealedEngine {
         let (plan, bytes) = parts.merged(&self.file, &incoming);
         staged.clear();
         let sealed = self.file.without_locks(|file| file.stage(&plan, plan.accesses(), &bytes, &mut staged));
-        note(&mut failed, self, sealed);
         let written = self.write_staged(&staged)?;
         if written.is_err() {
             self.file.doubt(plan.accesses());
         }
-        note(&mut failed, self, written);
+        let merged = sealed.and(written);
+        // No rank goes on before its bytes are there that others have merged: it may read them at once.
+        let fails = self.ranks.max(self.mpi, i64::from(merged.is_err()))? != 0;
+        note(&mut failed, self, merged);
+        if fails && failed.is_none() {
+            let what = "another rank could not write blocks that it had merged for this one, and says why";
+            failed = Some(Failure::new(self.mpi.abi.class.io, format!("{}: {what}", self.path.display())));
+        }
         if let Some(end) =
             extents.iter().filter(|extent| extent.length > 0).map(|extent| extent.offset + extent.length).max()
         {
