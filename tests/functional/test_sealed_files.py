@@ -91,6 +91,12 @@ def test_a_rank_sees_at_once_what_it_wrote_with_others(lab: Lab) -> None:
     assert "done" in lab.run("own", str(lab.folder / "a.sealed"), keys=keys, n=4).check().stdout
 
 
+def test_what_nobody_wrote_between_records_stays_empty(lab: Lab) -> None:
+    # ROMIO writes gaps back as it has read them, or has not where the file had ended.
+    keys = lab.keys("keys", "clinical")
+    assert "done" in lab.run("gaps", str(lab.folder / "a.sealed"), keys=keys, n=4).check().stdout
+
+
 def test_each_rank_acts_under_its_own_identity(lab: Lab) -> None:
     mine, theirs = lab.keys("mine", "clinical"), lab.keys("theirs", "trial")
     sealed = lab.folder / "a.sealed"

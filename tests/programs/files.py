@@ -2,6 +2,7 @@
 
 files.py write FILE      each rank writes a strip by itself, then all write interleaved records together
 files.py own FILE        all write interleaved records together, and each reads its own at once, some rounds
+files.py gaps FILE       all write records that are far apart together, and read what lies between them
 files.py read FILE       each rank reads another's strip, and its own records
 files.py killed FILE     writes zeros over the first strip, and dies before it closes the file
 files.py refused FILE    opens and reads; each rank prints the class and the sentence of the first error
@@ -78,6 +79,25 @@ def own(name: str) -> None:
     kind.Free()
 
 
+def gaps(name: str) -> None:
+    """What nobody has written is empty, whatever the library does between the records."""
+    file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    # Gaps of whole blocks, and buffers that are not empty any more when the file grows again.
+    length, count = 30_000, 4
+    kind = MPI.INT32_T.Create_vector(count, length, 2 * length * WORLD.size).Commit()
+    whole = 8 * length * WORLD.size * count
+    for number in range(4):
+        file.Set_view(number * whole + 8 * length * WORLD.rank, MPI.INT32_T, kind)
+        file.Write_all(np.full(count * length, 7, dtype=np.int32))
+    file.Set_view()
+    file.Sync()
+    got = np.full(file.Get_size() // 4, 1, dtype=np.int32)
+    file.Read_at(0, got)
+    assert WORLD.allreduce(bool((got[: length * (len(got) // length)].reshape(-1, length)[1::2] == 0).all()), MPI.LAND)
+    file.Close()
+    kind.Free()
+
+
 def read(name: str) -> None:
     file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
     assert file.Get_size() == 4 * (STRIP + RECORD * RECORDS) * WORLD.size
@@ -110,7 +130,7 @@ def refused(name: str) -> None:
 
 
 if __name__ == "__main__":
-    actions = {"write": write, "own": own, "killed": killed, "read": read, "refused": refused}
+    actions = {"write": write, "own": own, "gaps": gaps, "killed": killed, "read": read, "refused": refused}
     actions[sys.argv[1]](sys.argv[2])
     if WORLD.rank == 0:
         print("done")

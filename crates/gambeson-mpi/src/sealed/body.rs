@@ -40,6 +40,21 @@ impl MpiBody {
         self.mpi.check(unsafe { (self.mpi.call.file_sync)(self.file) }, "MPI_File_sync")
     }
 
+    /// Has the file reach to the end of what this rank is about to write with all others, before any of them does.
+    ///
+    /// ROMIO reads the gaps between pieces and writes them back. Behind the file's end that is whatever its buffer holds,
+    /// and a block that was never written would look altered.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn reach(&self, pieces: &[Piece]) -> io::Result<()> {
+        let end = pieces.last().map_or(0, |last| last.offset + last.length as u64);
+        if end == 0 || self.length()? >= end {
+            return Ok(());
+        }
+        self.write(&[Piece { offset: end - 1, length: 1 }], &[0])
+    }
+
     /// Writes pieces of all ranks at once; each has its own, sorted, or none.
     ///
     /// # Errors

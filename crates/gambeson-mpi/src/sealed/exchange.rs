@@ -126,11 +126,13 @@ impl SealedEngine {
     /// Writes what was sealed, if any rank has something.
     fn write_staged(&self, staged: &Staged) -> Result<Result<(), gambeson_file::Error>, Failure> {
         let pieces = staged.pieces().len() as i64;
+        let body = self.file.body();
+        let reached = body.reach(staged.pieces());
         let most = self.ranks.max(self.mpi, pieces)?;
         if most == 0 {
             return Ok(Ok(()));
         }
-        let written = self.file.body().write_all(staged.pieces(), staged.bytes(), most == 1);
+        let written = body.write_all(staged.pieces(), staged.bytes(), most == 1).and(reached);
         Ok(written.map_err(|error| self.file.storage_error("writing it failed", error)))
     }
 
