@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.jobs import Job, run_marked
-from harness.mpis import Mpi, clean_environment
+from harness.mpis import Mpi, clean_environment, venv
 from harness.programs import Programs
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
@@ -215,3 +215,18 @@ def test_fortran_programs_write_sealed_files(lab: Lab, programs: Programs, bindi
     assert (lab.folder / "a.sealed").read_bytes().startswith(b"GMBSNFIL")
     # Twice 1000 integers of each of three ranks.
     assert (lab.folder / "a.plain").stat().st_size == 24000
+
+
+@pytest.mark.mpis("mpich", "intel")
+def test_programs_of_the_standard_abi_write_sealed_files(lab: Lab, programs: Programs) -> None:
+    # One program for both: MPICH's compiler links it with libmpi_abi.so.1, which Intel MPI has, too.
+    program = programs.compile(str(venv("mpich") / "bin" / "mpicc_abi"), "files_abi.c")
+    keys = lab.keys("keys", "clinical")
+    environment = {**clean_environment(), **lab.mpi.common, "HOME": str(lab.folder), "GAMBESON_KEYS": str(keys)}
+    options = ["run", "--quiet", "--policy", str(lab.folder / "gambeson.toml"), "--", *lab.mpi.mpiexec, "-n", "3"]
+    for name in ("a.sealed", "a.plain"):
+        command = [str(lab.gambeson), *options, str(program), str(lab.folder / name)]
+        job = run_marked(command, env=environment, timeout=60, cwd=lab.folder).check()
+        assert job.stdout.count("found what was written") == 3, job.describe()
+    assert (lab.folder / "a.sealed").read_bytes().startswith(b"GMBSNFIL")
+    assert (lab.folder / "a.plain").stat().st_size == 4 * 30_000 * 3

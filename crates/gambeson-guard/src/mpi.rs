@@ -8,6 +8,8 @@ use crate::real;
 /// The functions of the library that the guard needs, and the constants of its ABI.
 pub(crate) struct Mpi {
     pub(crate) is_open_mpi: bool,
+    /// Whether handles are pointers, and not an `int`.
+    has_pointers: bool,
     pub(crate) world: usize,
     comm_null: usize,
     pub(crate) info_null: usize,
@@ -43,10 +45,12 @@ impl Mpi {
     /// The library of this process.
     pub(crate) fn find() -> Self {
         let object = |name| real::object(name).map(|address| address as usize);
-        // Open MPI's handles are the addresses of objects, MPICH's are numbers that its ABI fixes.
+        // Open MPI's handles are the addresses of objects. MPICH's and those of the standard ABI (MPI-5 chapter 20) are
+        // numbers.
         let open_mpi = || {
             Some(Mpi {
                 is_open_mpi: true,
+                has_pointers: true,
                 world: object(c"ompi_mpi_comm_world")?,
                 comm_null: object(c"ompi_mpi_comm_null")?,
                 info_null: object(c"ompi_mpi_info_null")?,
@@ -57,8 +61,23 @@ impl Mpi {
                 tag_ub: 0,
             })
         };
+        if real::is_of_standard_abi() {
+            return Mpi {
+                is_open_mpi: false,
+                has_pointers: true,
+                world: 0x101,
+                comm_null: 0x100,
+                info_null: 0x130,
+                byte: 0x247,
+                int: 0x209,
+                max: 0x23,
+                status_ignore: 0,
+                tag_ub: 501,
+            };
+        }
         open_mpi().unwrap_or(Mpi {
             is_open_mpi: false,
+            has_pointers: false,
             world: 0x4400_0000,
             comm_null: 0x0400_0000,
             info_null: 0x1c00_0000,
@@ -72,7 +91,7 @@ impl Mpi {
 
     /// A handle as a stand-in got it: of MPICH's only half a word means something.
     pub(crate) fn handle(&self, word: usize) -> usize {
-        if self.is_open_mpi { word } else { word & 0xFFFF_FFFF }
+        if self.has_pointers { word } else { word & 0xFFFF_FFFF }
     }
 
     /// The communicator at an address that a program passed; none for the null handle.
@@ -82,7 +101,7 @@ impl Mpi {
         }
         // SAFETY: MPI itself has written or read a handle there.
         let handle = unsafe {
-            if self.is_open_mpi { (address as *const usize).read() } else { (address as *const u32).read() as usize }
+            if self.has_pointers { (address as *const usize).read() } else { (address as *const u32).read() as usize }
         };
         (handle != self.comm_null).then_some(handle)
     }

@@ -20,8 +20,15 @@ pub(crate) fn threads_are_multiple() -> bool {
     let mut provided: c_int = 0;
     // SAFETY: the address is that of the MPI library's function of this name and prototype.
     unsafe { std::mem::transmute::<*const c_void, Query>(address)(&raw mut provided) };
-    provided == THREAD_MULTIPLE
+    THREAD_MULTIPLE.contains(&provided)
 }
 
-/// MPI_THREAD_MULTIPLE in MPICH and Open MPI alike.
-const THREAD_MULTIPLE: c_int = 3;
+/// Whether the program uses the MPI library through the standard ABI.
+pub(crate) fn is_of_standard_abi() -> bool {
+    let library = function("PMPI_Comm_rank", std::ptr::null()).and_then(gambeson_interpose::file_of);
+    let name = library.as_ref().and_then(|path| path.file_name());
+    name.is_some_and(|name| name.as_encoded_bytes().starts_with(b"libmpi_abi."))
+}
+
+/// MPI_THREAD_MULTIPLE in MPICH and Open MPI alike, and in the standard ABI.
+const THREAD_MULTIPLE: [c_int; 2] = [3, 4096];

@@ -287,7 +287,7 @@ impl Abi {
             class: Classes {
                 count: 2,
                 datatype: 3,
-                argument: 12,
+                argument: 13,
                 access: 20,
                 io: 35,
                 not_same: 40,
