@@ -50,6 +50,10 @@ demo: ## a real program on real input, plain and sealed, with a capture running:
 	@$(MAKE) --no-print-directory build
 	@$(TOOLS)/python examples/survival/demo.py
 
+.PHONY: example-patients
+example-patients: build ## parallel HDF5 on MPICH and Open MPI: patients' records under two labels
+	@$(TOOLS)/python examples/patients/demo.py
+
 # --- what developers run
 
 .PHONY: environments
@@ -96,6 +100,7 @@ test-long: lint build python unit ## everything, the long tests and the conforma
 
 .PHONY: conformance
 conformance: environments build ## other projects' MPI test suites, plain and sealed: docs/conformance.md
+	@tools/bootstrap.sh conformance
 	$(TOOLS)/python tests/conformance/run.py --write
 
 # --- instruments
