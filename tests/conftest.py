@@ -13,6 +13,7 @@ from harness.jobs import Job, Runner
 from harness.mpis import Mpi
 from harness.programs import Programs
 from harness.python import Package
+from harness.sealed_files import RULES, Lab
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -119,3 +120,11 @@ def two_hosts(tmp_path: Path) -> Iterator[Hosts]:
     """Two hosts with a network between them; the test needs the mark `namespaces`."""
     with hosts(tmp_path, 2) as made:
         yield made
+
+
+@pytest.fixture
+def lab(gambeson: Path, mpi: Mpi, tmp_path: Path) -> Lab:
+    policy = tmp_path / "gambeson.toml"
+    policy.write_text(RULES)
+    policy.chmod(0o600)
+    return Lab(gambeson, mpi, tmp_path)

@@ -3,73 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from harness.jobs import Job, run_marked
-from harness.mpis import Mpi, clean_environment, venv
+from harness.jobs import run_marked
+from harness.mpis import clean_environment, venv
 from harness.programs import Programs
+from harness.sealed_files import RULES, Lab
 
-PROGRAMS = Path(__file__).parent.parent / "programs"
 CANARY = b"canary: patient 0815"
-RULES = '[[file]]\npattern = "*.sealed"\nlabel = "clinical"\n'
-
-
-@dataclass
-class Lab:
-    """A folder with a policy and somebody's keys, in which jobs run."""
-
-    gambeson: Path
-    mpi: Mpi
-    folder: Path
-
-    def keys(self, name: str, *labels: str) -> Path:
-        """A key store that opens by itself, with labels of its own."""
-        store = self.folder / name
-        self.tool({"GAMBESON_KEYS": str(store)}, "key", "init", "--key-file")
-        for label in labels:
-            self.tool({"GAMBESON_KEYS": str(store)}, "key", "create", label)
-        return store
-
-    def tool(self, more: dict[str, str], *words: str, status: int = 0) -> str:
-        command = [str(self.gambeson), *words]
-        environment = {**clean_environment(), "HOME": str(self.folder), **more}
-        done = subprocess.run(
-            command, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode == status, done
-        return done.stdout + done.stderr
-
-    def run(
-        self,
-        *words: str,
-        n: int = 3,
-        keys: Path | None = None,
-        roles: list[Path] | None = None,
-        program: str = "files.py",
-    ) -> Job:
-        """A job of a program; with `roles`, one rank for each of these key stores."""
-        options = ["run", "--quiet", "--policy", str(self.folder / "gambeson.toml"), "--", *self.mpi.mpiexec]
-        command = [self.mpi.python, str(PROGRAMS / program), *words]
-        if roles:
-            parts = [["-n", "1", "env", f"GAMBESON_KEYS={store}", *command] for store in roles]
-            ranks = [word for part in parts for word in [*part, ":"]][:-1]
-        else:
-            ranks = ["-n", str(n), *command]
-        environment = {**clean_environment(), **self.mpi.common, "HOME": str(self.folder)}
-        if keys:
-            environment["GAMBESON_KEYS"] = str(keys)
-        return run_marked([str(self.gambeson), *options, *ranks], env=environment, timeout=120, cwd=self.folder)
-
-
-@pytest.fixture
-def lab(gambeson: Path, mpi: Mpi, tmp_path: Path) -> Lab:
-    policy = tmp_path / "gambeson.toml"
-    policy.write_text(RULES)
-    policy.chmod(0o600)
-    return Lab(gambeson, mpi, tmp_path)
 
 
 def test_a_program_writes_and_reads_sealed_files(lab: Lab) -> None:
@@ -177,40 +119,14 @@ def test_the_policy_says_which_files_are_sealed(lab: Lab) -> None:
         assert 'sealed under "clinical"' in said.splitlines()[-1], said
 
 
-def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab) -> None:
-    mine, theirs = lab.keys("mine", "clinical", "trial"), lab.keys("theirs")
-    word, handed = lab.folder / "word", lab.folder / "handed"
-    word.touch(0o600)
-    word.write_text("correct horse battery\n")
-    secret = ["--export-passphrase-file", str(word)]
-    lab.tool({"GAMBESON_KEYS": str(mine)}, "key", "export", "--read-only", *secret, str(handed), "clinical")
-    lab.tool({"GAMBESON_KEYS": str(theirs)}, "key", "import", *secret, str(handed))
-    sealed = lab.folder / "a.sealed"
-    written = lab.run("write", str(sealed), keys=mine, program="encryption_map.py").check()
-    for said in ("unknown label: True", "overlap: True", "data: True", "all: True", "rest: True"):
-        assert written.stdout.count(said) == 3, written.describe()
-    roles = [mine, theirs, theirs, mine]
-    read = lab.run("read", str(sealed), roles=roles, program="encryption_map.py").check()
-    for rank, store in enumerate(roles):
-        assert f"rank {rank} rest: True" in read.stdout, read.describe()
-        refused = [line for line in read.stdout.splitlines() if f"rank {rank} refused: True" in line]
-        if store == mine:
-            assert f"rank {rank} all: True" in read.stdout and not refused, read.describe()
-        else:
-            assert '"trial"' in refused[0], read.describe()
-
-
 @pytest.mark.mpis("debian-openmpi")
 @pytest.mark.parametrize("binding", ["F08", "USE_MPI", "MPIF"])
 def test_fortran_programs_write_sealed_files(lab: Lab, programs: Programs, binding: str) -> None:
     assert lab.mpi.mpifort
     program = programs.compile(lab.mpi.mpifort, "files.f90", "-cpp", f"-D{binding}")
     keys = lab.keys("keys", "clinical")
-    environment = {**clean_environment(), **lab.mpi.common, "HOME": str(lab.folder), "GAMBESON_KEYS": str(keys)}
-    options = ["run", "--quiet", "--policy", str(lab.folder / "gambeson.toml"), "--", *lab.mpi.mpiexec, "-n", "3"]
     for name in ("a.sealed", "a.plain"):
-        command = [str(lab.gambeson), *options, str(program), str(lab.folder / name)]
-        job = run_marked(command, env=environment, timeout=60, cwd=lab.folder).check()
+        job = lab.run(str(lab.folder / name), keys=keys, program=program).check()
         assert job.stdout.count("found what was written") == 3, job.describe()
     assert (lab.folder / "a.sealed").read_bytes().startswith(b"GMBSNFIL")
     # Twice 1000 integers of each of three ranks.

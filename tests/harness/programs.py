@@ -16,10 +16,14 @@ class Programs:
     def path(self, name: str) -> Path:
         return self.source / name
 
-    def compile(self, compiler: str, name: str, *flags: str) -> Path:
-        """The compiled `name`; compiled again only when the source, the compiler or the flags changed."""
+    def compile(self, compiler: str, name: str, *flags: str, includes: Path | None = None) -> Path:
+        """The compiled `name`; compiled again only when the source, the compiler, the flags or what is in the folder
+        `includes` changed."""
         source = self.path(name)
-        key = hashlib.sha256(source.read_bytes() + "\0".join([compiler, *flags]).encode()).hexdigest()[:16]
+        headers = sorted(includes.iterdir()) if includes else []
+        flags = (*flags, *([f"-I{includes}"] if includes else []))
+        sources = b"".join(path.read_bytes() for path in [source, *headers])
+        key = hashlib.sha256(sources + "\0".join([compiler, *flags]).encode()).hexdigest()[:16]
         program = self.build / f"{source.stem}-{key}"
         if not program.exists():
             self.build.mkdir(parents=True, exist_ok=True)

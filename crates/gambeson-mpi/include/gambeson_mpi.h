@@ -1,11 +1,12 @@
 /* Sealed files: which bytes are sealed under which label.
  *
- * The function is in libgambeson-mpi.so, which `gambeson run` loads into every rank: a program that may run without it
- * declares the function weak and looks whether it is there.
+ * The function proper is in libgambeson-mpi.so, which `gambeson run` loads into every rank, and is looked up at run time:
+ * nothing has to be linked (before glibc 2.34: -ldl). A program that runs without Gambeson gets an error.
  */
 #ifndef GAMBESON_MPI_H
 #define GAMBESON_MPI_H
 
+#include <dlfcn.h>
 #include <mpi.h>
 
 #ifdef __cplusplus
@@ -29,11 +30,22 @@ extern "C" {
  * info        MPI_INFO_NULL
  *
  * Errors come by the file's error handler: MPI_ERR_ACCESS without a key, MPI_ERR_ARG for a file with data, for maps
- * that overlap and for parts that make none, MPI_ERR_UNSUPPORTED_OPERATION for a file that is not sealed.
+ * that overlap and for parts that make none, MPI_ERR_UNSUPPORTED_OPERATION for a file that is not sealed and in a job that
+ * `gambeson run` did not start.
  */
-int MPIX_File_set_encryption_map(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
-                                 const char *datarep, const char *key_label, const char *suite, int block_size,
-                                 MPI_Info info);
+static inline int MPIX_File_set_encryption_map(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
+                                               const char *datarep, const char *key_label, const char *suite,
+                                               int block_size, MPI_Info info)
+{
+    typedef int (*function)(MPI_File, MPI_Offset, MPI_Datatype, MPI_Datatype, const char *, const char *, const char *,
+                            int, MPI_Info);
+    /* A null handle stands for all loaded objects (RTLD_DEFAULT). */
+    function loaded = (function)dlsym((void *)0, "MPIX_File_set_encryption_map");
+    if (loaded)
+        return loaded(fh, disp, etype, filetype, datarep, key_label, suite, block_size, info);
+    MPI_File_call_errhandler(fh, MPI_ERR_UNSUPPORTED_OPERATION);
+    return MPI_ERR_UNSUPPORTED_OPERATION;
+}
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@ use gambeson_proto::file::region::{Part, Piece};
 use crate::completion::outcome;
 use crate::error::Failure;
 use crate::file::Sealed;
+use crate::fortran;
 use crate::handles::sealed;
 use crate::mpi::{Inside, Mpi};
 use crate::sealed::{MapPart, map_shape};
@@ -44,6 +45,35 @@ pub(crate) unsafe extern "C" fn MPIX_File_set_encryption_map(
     let (etype, filetype) = (handle.mpi.abi.handle(etype), handle.mpi.abi.handle(filetype));
     let part = part(&handle, displacement, (etype, filetype), &representation, (label, &suite), block_size);
     outcome(&handle, handle.state().engine.set_map(part))
+}
+
+/// The same with the handles of Fortran. The module in include/gambeson_mpi.f90 calls it.
+///
+/// # Safety
+/// The strings are C strings.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+#[allow(clippy::too_many_arguments, reason = "the routine's arguments")]
+pub(crate) unsafe extern "C" fn MPIX_File_set_encryption_map_f(
+    file: c_int,
+    displacement: i64,
+    etype: c_int,
+    filetype: c_int,
+    representation: *const c_char,
+    label: *const c_char,
+    suite: *const c_char,
+    block_size: c_int,
+    info: c_int,
+) -> c_int {
+    let Ok(mpi) = Mpi::get() else { return -1 };
+    let (file, info) = (fortran::file(mpi, file), fortran::info(mpi, info));
+    let (etype, filetype) = (fortran::datatype(mpi, etype), fortran::datatype(mpi, filetype));
+    // SAFETY: the caller's promise.
+    unsafe {
+        MPIX_File_set_encryption_map(
+            file, displacement, etype, filetype, representation, label, suite, block_size, info,
+        )
+    }
 }
 
 /// # Safety

@@ -9,7 +9,7 @@
 //!   │                       │     ├─ memory ──┐
 //!   ├──> control, open      │     └─ view ────┴─> datatype: flattened
 //!   └──> handles            └─ shared_pointer
-//! mpi: the library's functions ── abi: its constants       error: classes and sentences
+//! mpi: the library's functions ── abi: its constants, fortran: its handles there       error: classes and sentences
 //! ```
 
 mod abi;
@@ -22,6 +22,7 @@ mod encryption_map;
 mod engine;
 mod error;
 mod file;
+mod fortran;
 mod handles;
 mod memory;
 mod mpi;
