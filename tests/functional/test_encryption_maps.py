@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from harness.sealed_files import Lab
 HEADERS = ROOT / "crates" / "gambeson-mpi" / "include"
 
 
-def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab, package: Package) -> None:
+def two_identities(lab: Lab) -> tuple[Path, Path]:
+    """Who may do everything, and who may read what is clinical."""
     mine, theirs = lab.keys("mine", "clinical", "trial"), lab.keys("theirs")
     word, handed = lab.folder / "word", lab.folder / "handed"
     word.touch(0o600)
@@ -23,13 +25,18 @@ def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab, package: Package)
     secret = ["--export-passphrase-file", str(word)]
     lab.tool({"GAMBESON_KEYS": str(mine)}, "key", "export", "--read-only", *secret, str(handed), "clinical")
     lab.tool({"GAMBESON_KEYS": str(theirs)}, "key", "import", *secret, str(handed))
-    sealed = lab.folder / "a.sealed"
-    python = {"PYTHONPATH": str(package.folder)}
-    written = lab.run("write", str(sealed), keys=mine, program="encryption_map.py", env=python).check()
+    return mine, theirs
+
+
+@pytest.mark.parametrize("name", ["a.sealed", "a.plain"])
+def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab, package: Package, name: str) -> None:
+    mine, theirs = two_identities(lab)
+    file, python = lab.folder / name, {"PYTHONPATH": str(package.folder)}
+    written = lab.run("write", str(file), keys=mine, program="encryption_map.py", env=python).check()
     for said in ("unknown label: True", "overlap: True", "data: True", "all: True", "rest: True"):
         assert written.stdout.count(said) == 3, written.describe()
     roles = [mine, theirs, theirs, mine]
-    read = lab.run("read", str(sealed), roles=roles, program="encryption_map.py", env=python).check()
+    read = lab.run("read", str(file), roles=roles, program="encryption_map.py", env=python).check()
     for rank, store in enumerate(roles):
         assert f"rank {rank} rest: True" in read.stdout, read.describe()
         refused = [line for line in read.stdout.splitlines() if f"rank {rank} refused: True" in line]
@@ -37,6 +44,34 @@ def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab, package: Package)
             assert f"rank {rank} all: True" in read.stdout and not refused, read.describe()
         else:
             assert '"trial"' in refused[0], read.describe()
+    shown = json.loads(lab.tool({"GAMBESON_KEYS": str(mine)}, "file", "info", "--json", str(file)))
+    rest = [] if name == "a.plain" else ["clinical"]
+    assert [region["labels"] for region in shown["regions"]] == [rest, ["trial"]]
+
+
+def test_a_map_over_a_file_that_no_rule_seals(lab: Lab, package: Package) -> None:
+    mine, theirs = two_identities(lab)
+    file, python = lab.folder / "a.plain", {"PYTHONPATH": str(package.folder)}
+    job = lab.run("view", str(file), keys=mine, program="encryption_map.py", env=python).check()
+    assert job.stdout.count("view: True") == 3, job.describe()
+    shown = json.loads(lab.tool({"GAMBESON_KEYS": str(mine)}, "file", "info", "--json", str(file)))
+    assert [region["labels"] for region in shown["regions"]] == [[], ["trial"], ["clinical"]]
+    data = random.Random(5).randbytes(200_000)
+    stored = file.read_bytes()
+    assert data[350:400] in stored and data[300:325] not in stored and data[325:350] not in stored
+    # Somebody else sees what is in clear, and what is under his label.
+    lab.tool({}, "file", "open", "--as-user", str(theirs), str(file), str(lab.folder / "seen"))
+    seen = (lab.folder / "seen").read_bytes()
+    assert seen[300:400] == bytes(25) + data[325:400]
+
+
+def test_what_lays_no_map_leaves_a_file_in_clear(lab: Lab, package: Package) -> None:
+    keys, file = lab.keys("keys", "trial"), lab.folder / "a.plain"
+    python = {"PYTHONPATH": str(package.folder)}
+    job = lab.run("refused", str(file), keys=keys, program="encryption_map.py", env=python).check()
+    for said in ("unknown label: True", "wrong at one: True", "data: True", "reading: True"):
+        assert job.stdout.count(said) == 3, job.describe()
+    assert file.stat().st_size == 3000
 
 
 def test_maps_from_c(lab: Lab, programs: Programs) -> None:

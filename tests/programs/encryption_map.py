@@ -1,7 +1,9 @@
-"""A file with a map: `encryption_map.py write|read FILE`. Of each 300 bytes, half of every hundred are a trial's."""
+"""Files with maps: `encryption_map.py write|read|view|refused FILE`. Of each 300 bytes, half of every hundred are a
+trial's; `view` and `refused` are for files that no rule seals."""
 
 from __future__ import annotations
 
+import random
 import sys
 
 import gambeson.mpi
@@ -9,7 +11,7 @@ from mpi4py import MPI
 
 WORLD = MPI.COMM_WORLD
 LENGTH = 200_000
-DATA = bytes((i * 7 + i // 251) % 256 for i in range(LENGTH))
+DATA = random.Random(5).randbytes(LENGTH)
 
 
 def laid(file: MPI.File, filetype: MPI.Datatype, label: str) -> str:
@@ -67,4 +69,42 @@ def read(name: str) -> None:
     file.Close()
 
 
-{"write": write, "read": read}[sys.argv[1]](sys.argv[2])
+def view(name: str) -> None:
+    """Two labels, laid when the program has set a view and moved its pointer, on a handle for writing alone."""
+    of_rank = MPI.BYTE.Create_hindexed([100], [100 * WORLD.rank])
+    of_rank = of_rank.Create_resized(0, 100 * WORLD.size).Commit()
+    file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_WRONLY)
+    file.Set_view(0, MPI.BYTE, of_rank)
+    file.Seek(100)
+    for label, at in (("trial", 0), ("clinical", 25)):
+        part = MPI.BYTE.Create_hindexed([25], [at]).Create_resized(0, 100).Commit()
+        # All ranks give the same part.
+        assert laid(file, part, label) == "laid"
+    begin, end = 100 * WORLD.size, 400 * WORLD.size
+    mine = b"".join(DATA[at : at + 100] for at in range(begin + 100 * WORLD.rank, end, 100 * WORLD.size))
+    file.Write_all(mine)
+    assert file.Get_position() == 100 + len(mine)
+    file.Close()
+    file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
+    found = bytearray(end)
+    file.Read_at_all(0, found)
+    say(f"view: {file.Get_size() == end and found == bytes(begin) + DATA[begin:end]}")
+    file.Close()
+
+
+def refused(name: str) -> None:
+    """What lays no map leaves a file in clear as it was."""
+    part = MPI.BYTE.Create_contiguous(10).Commit()
+    file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    say(f"unknown label: {laid(file, part, 'unknown').startswith(str(MPI.ERR_ACCESS))}")
+    say(f"wrong at one: {laid(file, part, 'trial' if WORLD.rank == 1 else '') != 'laid'}")
+    file.Write_at_all(1000 * WORLD.rank, DATA[:1000])
+    said = laid(file, part, "trial")
+    say(f"data: {said.startswith(str(MPI.ERR_ARG)) and 'gambeson file seal' in said}")
+    file.Close()
+    file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
+    say(f"reading: {laid(file, part, 'trial').startswith(str(MPI.ERR_READ_ONLY))}")
+    file.Close()
+
+
+{"write": write, "read": read, "view": view, "refused": refused}[sys.argv[1]](sys.argv[2])

@@ -229,8 +229,8 @@ impl<B: Body> SealedFile<B> {
                     }
                 }
             }
-            // What is staged has to be in the order of its places.
-            parts.sort_by_key(|part: &Part| part.half as u8);
+            // In the order in which they stand: what is plain comes behind what is sealed, whatever its region.
+            parts.sort_by_key(|part: &Part| (part.half as u8, part.access.share.area));
             for half in parts.chunk_by_mut(|one, other| one.half == other.half) {
                 self.stage_half(plan, half, from, staged);
             }

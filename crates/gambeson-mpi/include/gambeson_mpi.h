@@ -14,12 +14,13 @@ extern "C" {
 #endif
 
 /* Has the bytes of a file that a filetype covers, repeated from a displacement on as in a view (MPI-4.1 section 14.3),
- * sealed under a label. It is independent of the view, and bytes in no map are sealed as the policy's rule says.
+ * sealed under a label. It is independent of the view, and bytes in no map are sealed as the policy's rule says; if none
+ * seals the file, its first map makes it a sealed one, and they stay in clear.
  *
- * Collective over the file's ranks: each gives its own part, and those of one label are one map. The file is sealed by
- * the policy and has no data yet. A map that is there already changes nothing.
+ * Collective over the file's ranks: each gives its own part, and those of one label are one map. The file has no data
+ * yet. A map that is there already changes nothing.
  *
- * fh          a sealed file that is open for writing
+ * fh          a file that is open for writing
  * disp        bytes from the file's start to the first filetype
  * etype       as for MPI_File_set_view
  * filetype    as for MPI_File_set_view; its runs must not overlap
@@ -29,9 +30,9 @@ extern "C" {
  * block_size  bytes of the file's blocks, a power of two from 4096 to 1048576, or 0 to leave them as they are
  * info        MPI_INFO_NULL
  *
- * Errors come by the file's error handler: MPI_ERR_ACCESS without a key, MPI_ERR_ARG for a file with data, for maps
- * that overlap and for parts that make none, MPI_ERR_UNSUPPORTED_OPERATION for a file that is not sealed and in a job that
- * `gambeson run` did not start.
+ * Errors come by the file's error handler, on all ranks alike: MPI_ERR_ACCESS without a key, MPI_ERR_ARG for a file with
+ * data, for maps that overlap and for parts that make none, MPI_ERR_READ_ONLY, and MPI_ERR_UNSUPPORTED_OPERATION in a job
+ * that `gambeson run` did not start.
  */
 static inline int MPIX_File_set_encryption_map(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
                                                const char *datarep, const char *key_label, const char *suite,

@@ -14,14 +14,14 @@ use crate::file::{Place, Request};
 use crate::handles::sealed;
 use crate::memory::Memory;
 use crate::mpi::{Inside, Mpi};
-use crate::{control, open};
+use crate::{control, open, plain};
 
 /// A routine: what is done for a sealed file, and the library's function for any other.
 macro_rules! stand_in {
     ($name:ident($first:ident $(, $argument:ident)*) |$file:ident| $handled:expr, $lacks:expr) => {
         stand_in!(@any $name($first $(, $argument)*) sealed($first).map(|$file| $handled), $lacks);
     };
-    (@any $name:ident($($argument:ident),+) $handled:expr, $lacks:expr) => {
+    (@any $name:ident($($argument:ident),+) $handled:expr, $lacks:expr $(, $after:expr)?) => {
         /// Stands in front of the MPI function of the same name.
         ///
         /// # Safety
@@ -40,7 +40,9 @@ macro_rules! stand_in {
             let _inside = Inside::enter();
             // SAFETY: the address is that of the MPI library's function of this name, which takes
             // these arguments, a word each, and they are the caller's own.
-            unsafe { std::mem::transmute::<*const c_void, Real>(address)($($argument),+) }
+            let status = unsafe { std::mem::transmute::<*const c_void, Real>(address)($($argument),+) };
+            $($after(status);)?
+            status
         }
     };
     (@word $argument:ident) => { usize };
@@ -189,7 +191,10 @@ macro_rules! handles {
             // SAFETY: the addresses are the caller's own.
             stand_in!(@any $opens(communicator, name, mode, info, file) unsafe {
                 open::open(communicator, name as *const _, mode as c_int, info, file as *mut usize)
-            }, no_library());
+            }, no_library(), |status| if status == 0 {
+                // SAFETY: as above, and the library has opened the file.
+                unsafe { plain::opened(name as *const _, mode as c_int, file as *const usize) }
+            });
             // SAFETY: as above.
             stand_in!(@any $closes(file) unsafe { open::close(file as *mut usize) }, no_library());
         )+

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::error::Failure;
-use crate::file::{Sealed, State};
+use crate::file::{Sealed, State, drop_type};
 use crate::memory::EXTERNAL32;
 use crate::mpi::Inside;
 use crate::view::View;
@@ -39,14 +39,13 @@ pub(crate) unsafe fn set_view(
         // SAFETY: the caller's promise.
         unsafe { CStr::from_ptr(representation) }.to_bytes()
     };
-    let external = name.eq_ignore_ascii_case(EXTERNAL32.to_bytes());
-    if !external && !name.eq_ignore_ascii_case(b"native") && !name.eq_ignore_ascii_case(b"internal") {
+    let Some(external) = is_external(name) else {
         let name = String::from_utf8_lossy(name);
         let what = format!(
             "sealed files have the data representations native, internal and external32, and \"{name}\" is none of them"
         );
         return Err(file.failure(class.unsupported_datarep, &what));
-    }
+    };
     let mut state = file.state();
     let displacement = if current { shared_byte(file, &mut state)? } else { displacement };
     let mut view = View::new(mpi, displacement, etype, filetype, external, file.is_writable())
@@ -58,11 +57,17 @@ pub(crate) unsafe fn set_view(
         mpi.check(unsafe { (mpi.call.file_set_info)(file.file, info) }, "MPI_File_set_info")?;
     }
     let old = std::mem::replace(&mut state.view, view);
-    file.drop_type(old.etype);
-    file.drop_type(old.filetype);
+    drop_type(mpi, old.etype);
+    drop_type(mpi, old.filetype);
     state.position = 0;
     state.shared.set(0);
     Ok(())
+}
+
+/// Whether a data representation is external32; nothing, if it is none that sealed files have.
+pub(crate) fn is_external(name: &[u8]) -> Option<bool> {
+    let external = name.eq_ignore_ascii_case(EXTERNAL32.to_bytes());
+    (external || name.eq_ignore_ascii_case(b"native") || name.eq_ignore_ascii_case(b"internal")).then_some(external)
 }
 
 /// The byte of the file at which the shared pointer is, when all ranks are here.

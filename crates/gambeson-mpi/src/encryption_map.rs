@@ -8,14 +8,13 @@ use gambeson_proto::file::region::{Part, Piece};
 
 use crate::completion::outcome;
 use crate::error::Failure;
-use crate::file::Sealed;
-use crate::fortran;
 use crate::handles::sealed;
 use crate::mpi::{Inside, Mpi};
 use crate::sealed::{MapPart, map_shape};
 use crate::view::View;
+use crate::{fortran, plain};
 
-/// Lays a map over a sealed file. Collective.
+/// Lays a map over a file that has no data yet. Collective.
 ///
 /// # Safety
 /// The handles are MPI's, and the strings are C strings or null.
@@ -33,17 +32,18 @@ pub(crate) unsafe extern "C" fn MPIX_File_set_encryption_map(
     block_size: c_int,
     _info: usize,
 ) -> c_int {
-    let Some(handle) = sealed(file) else {
-        // Without an MPI library nobody can have opened a file.
-        let Ok(mpi) = Mpi::get() else { return -1 };
-        let what = "the file is not sealed, so no map can be laid over it; have a [[file]] rule of the policy seal it";
-        return Failure::new(mpi.abi.class.unsupported_operation, what).raise(mpi, file);
-    };
+    let handle = sealed(file);
+    // Without an MPI library nobody can have opened a file.
+    let Ok(mpi) = Mpi::get() else { return -1 };
     let _inside = Inside::enter();
     // SAFETY: the caller's promise.
     let (representation, label, suite) = unsafe { (text(representation), text(label), text(suite)) };
-    let (etype, filetype) = (handle.mpi.abi.handle(etype), handle.mpi.abi.handle(filetype));
-    let part = part(&handle, displacement, (etype, filetype), &representation, (label, &suite), block_size);
+    let types = (mpi.abi.handle(etype), mpi.abi.handle(filetype));
+    let part = part(mpi, displacement, types, &representation, (label, &suite), block_size);
+    let Some(handle) = handle else {
+        return plain::lay(mpi, file, part).map_or_else(|failure| failure.raise(mpi, file), |()| 0);
+    };
+    let part = part.map_err(|failure| handle.failure(failure.class, &failure.sentence));
     outcome(&handle, handle.state().engine.set_map(part))
 }
 
@@ -71,7 +71,15 @@ pub(crate) unsafe extern "C" fn MPIX_File_set_encryption_map_f(
     // SAFETY: the caller's promise.
     unsafe {
         MPIX_File_set_encryption_map(
-            file, displacement, etype, filetype, representation, label, suite, block_size, info,
+            file,
+            displacement,
+            etype,
+            filetype,
+            representation,
+            label,
+            suite,
+            block_size,
+            info,
         )
     }
 }
@@ -87,42 +95,41 @@ unsafe fn text(address: *const c_char) -> String {
 }
 
 fn part(
-    file: &Sealed,
+    mpi: &'static Mpi,
     displacement: i64,
     (etype, filetype): (usize, usize),
     representation: &str,
     (label, suite): (String, &str),
     block_size: c_int,
 ) -> Result<MapPart, Failure> {
-    let class = &file.mpi.abi.class;
+    let class = &mpi.abi.class;
     if displacement < 0 {
-        return Err(file.failure(class.argument, &format!("the map's displacement {displacement} is negative")));
+        return Err(Failure::new(class.argument, format!("the map's displacement {displacement} is negative")));
     }
     if !["native", "internal", ""].contains(&representation) {
         let what = format!("a map has the data representation native, and not \"{representation}\"");
-        return Err(file.failure(class.unsupported_datarep, &what));
+        return Err(Failure::new(class.unsupported_datarep, what));
     }
     if label.is_empty() {
-        return Err(file.failure(class.argument, "the map names no label"));
+        return Err(Failure::new(class.argument, "the map names no label"));
     }
     let suite = if suite.is_empty() { Some(FileSuite::default()) } else { FileSuite::from_name(suite) };
     let suite = suite.ok_or_else(|| {
         let known = FileSuite::ALL.map(FileSuite::name).join(", ");
-        file.failure(class.argument, &format!("the map's suite is none of {known}"))
+        Failure::new(class.argument, format!("the map's suite is none of {known}"))
     })?;
     let block_len = match u32::try_from(block_size) {
         Ok(0) => None,
         Ok(length) if map_shape(length).is_some() => Some(length),
         _ => {
             let what = format!("a block of {block_size} bytes is no power of two from 4096 to 1048576");
-            return Err(file.failure(class.argument, &what));
+            return Err(Failure::new(class.argument, what));
         }
     };
     // The types are checked as those of a view that is written through.
-    let view = View::new(file.mpi, displacement, etype, filetype, false, true)
-        .map_err(|failure| file.failure(failure.class, &failure.sentence))?;
+    let view = View::new(mpi, displacement, etype, filetype, false, true)?;
     let pieces = view.pieces().map(|(at, length)| Piece { offset: at.cast_unsigned(), len: length.cast_unsigned() });
     let part = Part::new(displacement.cast_unsigned(), view.extent().cast_unsigned(), pieces)
-        .map_err(|error| file.failure(class.argument, &format!("the filetype makes no map: {error}")))?;
+        .map_err(|error| Failure::new(class.argument, format!("the filetype makes no map: {error}")))?;
     Ok(MapPart { label, suite, block_len, part })
 }

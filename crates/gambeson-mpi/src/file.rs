@@ -17,6 +17,8 @@ pub(crate) struct Sealed {
     pub(crate) mpi: &'static Mpi,
     /// The library's handle: groups, hints and error handlers are its own.
     pub(crate) file: usize,
+    /// A handle of our own on the file below, where the program's would not do.
+    pub(crate) below: Option<usize>,
     /// The file's name as the program gave it.
     pub(crate) name: String,
     /// The mode that the program opened it with.
@@ -100,7 +102,7 @@ impl Sealed {
             packed: Vec::new(),
             irregular: Vec::new(),
         };
-        Ok(Sealed { mpi, file, name, mode, communicator, rank, size, state: Mutex::new(state) })
+        Ok(Sealed { mpi, file, below: None, name, mode, communicator, rank, size, state: Mutex::new(state) })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -413,13 +415,13 @@ impl Sealed {
         self.mpi.check(unsafe { (self.mpi.call.type_dup)(datatype, &raw mut copy) }, "MPI_Type_dup")?;
         Ok(self.mpi.abi.handle(copy))
     }
+}
 
-    /// Gives such a type back.
-    pub(crate) fn drop_type(&self, datatype: usize) {
-        if Layout::is_named(self.mpi, datatype).is_ok_and(|named| !named) {
-            let mut datatype = datatype;
-            // SAFETY: `keep` made this reference.
-            unsafe { (self.mpi.call.type_free)(&raw mut datatype) };
-        }
+/// Gives back a type that a view has kept.
+pub(crate) fn drop_type(mpi: &Mpi, datatype: usize) {
+    if Layout::is_named(mpi, datatype).is_ok_and(|named| !named) {
+        let mut datatype = datatype;
+        // SAFETY: the view has this reference, and nobody else.
+        unsafe { (mpi.call.type_free)(&raw mut datatype) };
     }
 }

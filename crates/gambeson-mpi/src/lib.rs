@@ -8,7 +8,7 @@
 //! calls ──> completion ──> file: one Request ──> engine: extents and packed bytes
 //!   │                       │     ├─ memory ──┐
 //!   ├──> control, open      │     └─ view ────┴─> datatype: flattened
-//!   └──> handles            └─ shared_pointer
+//!   └──> handles, plain     └─ shared_pointer
 //! mpi: the library's functions ── abi: its constants, fortran: its handles there       error: classes and sentences
 //! ```
 
@@ -28,6 +28,7 @@ mod memory;
 mod mpi;
 mod no_keys;
 mod open;
+mod plain;
 mod sealed;
 mod shared_pointer;
 mod view;

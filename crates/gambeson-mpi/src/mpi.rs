@@ -61,6 +61,12 @@ functions! {
     comm_rank = PMPI_Comm_rank(H, Int);
     comm_size = PMPI_Comm_size(H, Int);
     comm_set_errhandler = PMPI_Comm_set_errhandler(H, H);
+    comm_group = PMPI_Comm_group(H, Out);
+    comm_create_group = PMPI_Comm_create_group(H, H, c_int, Out);
+    group_size = PMPI_Group_size(H, Int);
+    group_translate_ranks = PMPI_Group_translate_ranks(H, c_int, *const c_int, H, Int);
+    group_free = PMPI_Group_free(Out);
+    info_free = PMPI_Info_free(Out);
     barrier = PMPI_Barrier(H);
     bcast = PMPI_Bcast(Room, c_int, H, c_int, H);
     allreduce = PMPI_Allreduce(Data, Room, c_int, H, H, H);
@@ -105,7 +111,12 @@ functions! {
 
     file_open = PMPI_File_open(H, *const c_char, c_int, H, Out);
     file_close = PMPI_File_close(Out);
+    file_get_group = PMPI_File_get_group(H, Out);
+    file_get_info = PMPI_File_get_info(H, Out);
     file_get_size = PMPI_File_get_size(H, Long);
+    file_get_view = PMPI_File_get_view(H, Long, Out, Out, *mut c_char);
+    file_get_position = PMPI_File_get_position(H, Long);
+    file_get_atomicity = PMPI_File_get_atomicity(H, Int);
     file_sync = PMPI_File_sync(H);
     file_set_view = PMPI_File_set_view(H, i64, H, H, *const c_char, H);
     file_read_at = PMPI_File_read_at(H, i64, Room, c_int, H, usize);

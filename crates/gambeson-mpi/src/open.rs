@@ -15,7 +15,7 @@ use crate::file::Sealed;
 use crate::mpi::{Inside, Mpi};
 use crate::no_keys::NoKeys;
 use crate::sealed::{New, Place, Ranks};
-use crate::{handles, sealed};
+use crate::{handles, plain, sealed};
 
 /// MPI_File_open; nothing, if the file is not to be sealed.
 ///
@@ -74,11 +74,7 @@ fn open_sealed(
     let ranks = Ranks { communicator: own, rank, size };
     let name = name.to_string_lossy().into_owned();
     let place = Place { file, name: &name, path, is_writable: mode & mpi.abi.mode.read_only == 0 };
-    let keys: Arc<dyn Keys> = match gambeson_keys::open() {
-        Ok(keys) => Arc::new(keys),
-        Err(error) => Arc::new(NoKeys(error)),
-    };
-    let engine = match sealed::open(mpi, ranks, place, keys, new.as_ref()) {
+    let engine = match sealed::open(mpi, ranks, place, keys(), new.as_ref()) {
         Ok(engine) => Box::new(engine),
         Err(failure) => {
             let (mut file, mut own) = (file, own);
@@ -91,6 +87,14 @@ fn open_sealed(
         }
     };
     Sealed::new(mpi, (file, own), (name, path), (mode, token), engine).map(Some)
+}
+
+/// The keys that this rank has here, or why it has none.
+pub(crate) fn keys() -> Arc<dyn Keys> {
+    match gambeson_keys::open() {
+        Ok(keys) => Arc::new(keys),
+        Err(error) => Arc::new(NoKeys(error)),
+    }
 }
 
 /// What the first rank tells of a file that is sealed.
@@ -125,7 +129,13 @@ fn decode(word: &[u8]) -> Option<(u64, Option<New>)> {
 }
 
 /// Opens the file below: to write into sealed blocks takes reading them, and where pointers begin is ours to say.
-fn open_below(mpi: &Mpi, communicator: usize, name: &CStr, mode: c_int, info: usize) -> Result<usize, Failure> {
+pub(crate) fn open_below(
+    mpi: &Mpi,
+    communicator: usize,
+    name: &CStr,
+    mode: c_int,
+    info: usize,
+) -> Result<usize, Failure> {
     let modes = &mpi.abi.mode;
     let mut below = mode & !modes.append;
     // Reading and writing a sequential file is an error that the library finds.
@@ -151,7 +161,9 @@ pub(crate) unsafe fn close(file: *mut usize) -> Option<c_int> {
         return None;
     }
     // SAFETY: the caller's promise.
-    let sealed = handles::sealed(unsafe { *file })?;
+    let handle = unsafe { *file };
+    plain::forget(handle);
+    let sealed = handles::sealed(handle)?;
     let mpi = sealed.mpi;
     handles::remove(sealed.file);
     let closed = {
@@ -168,8 +180,11 @@ pub(crate) unsafe fn close(file: *mut usize) -> Option<c_int> {
     let told = closed.map_or_else(|failure| failure.raise(mpi, sealed.file), |()| 0);
     let _inside = Inside::enter();
     let mut communicator = sealed.communicator;
-    // SAFETY: both handles are open, and nobody uses them any more.
+    // SAFETY: the handles are open, and nobody uses them any more.
     let status = unsafe {
+        if let Some(mut below) = sealed.below {
+            (mpi.call.file_close)(&raw mut below);
+        }
         (mpi.call.comm_free)(&raw mut communicator);
         (mpi.call.file_close)(file)
     };
@@ -177,14 +192,14 @@ pub(crate) unsafe fn close(file: *mut usize) -> Option<c_int> {
 }
 
 /// The file's path: MPI libraries take the kind of its file system before a colon.
-fn path(name: &CStr) -> &Path {
+pub(crate) fn path(name: &CStr) -> &Path {
     let bytes = name.to_bytes();
     let colon =
         bytes.iter().position(|&byte| byte == b':').filter(|&colon| colon > 1 && !bytes[..colon].contains(&b'/'));
     Path::new(OsStr::from_bytes(colon.map_or(bytes, |colon| &bytes[colon + 1..])))
 }
 
-fn token() -> u64 {
+pub(crate) fn token() -> u64 {
     let mut token = [0_u8; 8];
     // SAFETY: the buffer is ours; a few bytes always come at once.
     unsafe { libc::getrandom(token.as_mut_ptr().cast(), token.len(), 0) };

@@ -93,6 +93,8 @@ impl SealedEngine {
         {
             self.file.extend_known(end);
         }
+        // The library may write gaps between pieces back as it has read them: until all are done, nobody writes there alone.
+        self.ranks.barrier(self.mpi)?;
         failed.map_or(Ok(()), Err)
     }
 

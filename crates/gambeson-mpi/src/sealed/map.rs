@@ -1,16 +1,20 @@
 //! Encryption maps: bytes of a file under labels of their own, which every rank gives its share of.
 
+use std::sync::Arc;
+
 use gambeson_file as create;
 use gambeson_file::{Map, Offer, Shape};
+use gambeson_keys::Keys;
 use gambeson_proto::file::region::{Part, Piece, RegionId};
 use gambeson_proto::file::table::{Label, Table};
-use gambeson_proto::file::{FileSuite, Geometry};
+use gambeson_proto::file::{FileId, FileSuite, Geometry};
 
 use super::open::{Place, open};
 use super::parcel::{Reader, Writer};
-use super::{MpiBody, SealedEngine, failure};
+use super::{MpiBody, Ranks, SealedEngine, failure};
 use crate::engine::Engine;
 use crate::error::Failure;
+use crate::mpi::Mpi;
 
 /// What one rank says of a map.
 pub(crate) struct MapPart {
@@ -24,9 +28,8 @@ pub(crate) struct MapPart {
 impl SealedEngine {
     /// Lays a map over the file, which has no data yet. A map that is there already changes nothing.
     pub(super) fn lay(&mut self, own: &MapPart) -> Result<(), Failure> {
-        let all = self.tell_parts(own)?;
         let class = self.mpi.abi.class.argument;
-        let maps = merge(&all).map_err(|what| Failure::new(class, format!("{}: {what}", self.path.display())))?;
+        let maps = told(self.mpi, self.ranks, &self.path.to_string_lossy(), own)?;
         let block_len = own.block_len.unwrap_or_else(|| self.file.geometry().block_len);
         let there = self.file.header().table().regions();
         let is_there = |map: &Map| {
@@ -53,104 +56,22 @@ impl SealedEngine {
         self.replace(&table)
     }
 
-    /// What each rank says, at all of them.
-    fn tell_parts(&self, own: &MapPart) -> Result<Vec<MapPart>, Failure> {
-        let mut message = Writer::default();
-        message.bytes(own.label.as_bytes());
-        message.u32(own.suite as u32);
-        message.u32(own.block_len.unwrap_or(0));
-        message.u64(own.part.displacement());
-        message.u64(own.part.extent());
-        message.u32(u32::try_from(own.part.pieces().len()).expect("a map has fewer pieces"));
-        for piece in own.part.pieces() {
-            message.u64(piece.offset);
-            message.u64(piece.len);
-        }
-        let outgoing = vec![message.0; self.ranks.size as usize];
-        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
-        let parts = incoming.iter().map(|message| {
-            let mut reader = Reader::new(message);
-            let label = String::from_utf8_lossy(reader.bytes()).into_owned();
-            let suite = FileSuite::from_number(reader.u32() as u8).expect("a rank names a suite that there is");
-            let block_len = Some(reader.u32()).filter(|&length| length > 0);
-            let (displacement, extent) = (reader.u64(), reader.u64());
-            let pieces: Vec<Piece> =
-                (0..reader.u32()).map(|_| Piece { offset: reader.u64(), len: reader.u64() }).collect();
-            let part = Part::new(displacement, extent, pieces).expect("it was one at its rank");
-            MapPart { label, suite, block_len, part }
-        });
-        Ok(parts.collect())
-    }
-
     /// The table with the new regions: a key for each from the first rank that may write under its label.
     fn compose(&self, maps: &[Map], block_len: u32) -> Result<Table, Failure> {
         let mut fields = self.file.header().table().fields().clone();
-        let mut offers = Vec::with_capacity(maps.len());
-        for (map, region) in maps.iter().zip(fields.regions.len()..) {
-            let label = map.label.as_deref().expect("a map names a label");
-            let region = RegionId::try_from(region).map_err(|_| {
-                Failure::new(self.mpi.abi.class.argument, format!("{}: it has too many maps", self.path.display()))
-            })?;
-            offers.push(Some(self.offer(label, fields.file, region)?));
-        }
+        let name = self.path.to_string_lossy();
+        let offers =
+            offers(self.mpi, self.ranks, self.keys.as_ref(), &name, fields.file, (fields.regions.len(), maps))?;
+        let offers: Vec<_> = offers.into_iter().map(|(_, offer)| Some(offer)).collect();
         create::add(&mut fields, maps, &offers);
         fields.geometry = Geometry { two_slots: fields.geometry.two_slots, ..Geometry::new(block_len) };
         create::make_room(&mut fields);
-        create::table(&self.path.to_string_lossy(), fields).map_err(|error| failure(self.mpi, &error))
-    }
-
-    fn offer(&self, label: &str, file: [u8; 16], region: RegionId) -> Result<Offer, Failure> {
-        let own = self.keys.label(label);
-        let may = matches!(&own, Ok(own) if own.may_write);
-        let who = self.ranks.gather(self.mpi, &[i64::from(may)])?.iter().position(|&may| may == 1);
-        let Some(who) = who else {
-            let why = own.map_or_else(|error| error.to_string(), |_| "it is here for reading alone".to_owned());
-            let what = format!(
-                "{}: no rank may write under label \"{label}\" of the map; this one: {why}",
-                self.path.display()
-            );
-            return Err(Failure::new(self.mpi.abi.class.access, what));
-        };
-        let made = (self.ranks.rank == who as i32).then(|| {
-            let offer = create::offer(self.keys.as_ref(), label, file, region, 1)
-                .map_err(|error| Failure::new(self.mpi.abi.class.access, error.to_string()))?;
-            let mut message = Writer::default();
-            message.u32(offer.label.version);
-            message.0.extend(offer.label.verifying_key);
-            message.0.extend(offer.commitment);
-            message.bytes(&offer.wrapped);
-            Ok(message.0)
-        });
-        let message = self.ranks.told_bytes(self.mpi, who as i32, made)?;
-        let mut reader = Reader::new(&message);
-        let version = reader.u32();
-        let mut array = || -> [u8; 32] {
-            let place = reader.skip(32);
-            message[place..place + 32].try_into().expect("32 bytes")
-        };
-        let (verifying_key, commitment) = (array(), array());
-        let wrapped = reader.bytes().to_vec();
-        Ok(Offer { label: Label { name: label.to_owned(), version, verifying_key }, wrapped, commitment })
+        create::table(&name, fields).map_err(|error| failure(self.mpi, &error))
     }
 
     /// Ends the session, has every label sign the table, and begins a session of the new file.
     fn replace(&mut self, table: &Table) -> Result<(), Failure> {
-        let mut message = Writer::default();
-        for (place, signature) in create::sign(self.keys.as_ref(), table) {
-            message.u32(place.into());
-            message.0.extend(signature);
-        }
-        let outgoing = vec![message.0; self.ranks.size as usize];
-        let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
-        let mut signatures = Vec::new();
-        for message in &incoming {
-            let mut reader = Reader::new(message);
-            while !reader.is_done() {
-                let place = reader.u32() as u16;
-                let at = reader.skip(64);
-                signatures.push((place, message[at..at + 64].try_into().expect("64 bytes")));
-            }
-        }
+        let signatures = signatures(self.mpi, self.ranks, self.keys.as_ref(), table)?;
         self.close()?;
         let leader = self.leader.expect("a file that is open for writing has a leader");
         let name = self.path.to_string_lossy().into_owned();
@@ -168,6 +89,150 @@ impl SealedEngine {
         self.is_atomic = is_atomic;
         Ok(())
     }
+}
+
+/// Makes a sealed file of one that is in clear and has no data: what the map names is sealed, and the rest stays in clear.
+/// Nothing, if no rank's map has a byte.
+///
+/// # Errors
+/// On all ranks alike, as those of a map over a sealed file.
+pub(crate) fn map_plain(
+    mpi: &'static Mpi,
+    ranks: Ranks,
+    place: Place<'_>,
+    keys: Arc<dyn Keys>,
+    own: &MapPart,
+) -> Result<Option<SealedEngine>, Failure> {
+    let mut maps = told(mpi, ranks, place.name, own)?;
+    if maps.is_empty() {
+        return Ok(None);
+    }
+    let file = ranks.broadcast(mpi, 0, (ranks.rank == 0).then(|| create::draw_file_id().to_vec()))?;
+    let file = file.try_into().expect("rank 0 has drawn a number");
+    let offered = offers(mpi, ranks, keys.as_ref(), place.name, file, (1, &maps))?;
+    let maker = offered[0].0;
+    maps.insert(0, Map { label: None, suite: FileSuite::default(), parts: Vec::new() });
+    let offers: Vec<_> = std::iter::once(None).chain(offered.into_iter().map(|(_, offer)| Some(offer))).collect();
+    let shape = own.block_len.and_then(shape).unwrap_or_default();
+    let mut fields = create::compose(file, shape, &maps, &offers);
+    create::make_room(&mut fields);
+    let table = create::table(place.name, fields).map_err(|error| failure(mpi, &error))?;
+    let signatures = signatures(mpi, ranks, keys.as_ref(), &table)?;
+    let written = (ranks.rank == maker).then(|| {
+        let body = MpiBody::new(mpi, place.file, place.path);
+        create::write_first(place.name, &body, keys.as_ref(), table, &signatures).map_err(|error| failure(mpi, &error))
+    });
+    ranks.told(mpi, maker, written)?;
+    open(mpi, ranks, place, keys, None).map(Some)
+}
+
+/// A key for each of some maps, whose regions have the numbers from `first` on; and who offers it.
+fn offers(
+    mpi: &Mpi,
+    ranks: Ranks,
+    keys: &dyn Keys,
+    name: &str,
+    file: FileId,
+    (first, maps): (usize, &[Map]),
+) -> Result<Vec<(i32, Offer)>, Failure> {
+    let mut offers = Vec::with_capacity(maps.len());
+    for (map, region) in maps.iter().zip(first..) {
+        let label = map.label.as_deref().expect("a map names a label");
+        let region = RegionId::try_from(region)
+            .map_err(|_| Failure::new(mpi.abi.class.argument, format!("{name}: it has too many maps")))?;
+        offers.push(offer(mpi, ranks, keys, name, label, (file, region))?);
+    }
+    Ok(offers)
+}
+
+/// A key for one region, by the first rank that may write under its label; and who that is.
+fn offer(
+    mpi: &Mpi,
+    ranks: Ranks,
+    keys: &dyn Keys,
+    name: &str,
+    label: &str,
+    (file, region): (FileId, RegionId),
+) -> Result<(i32, Offer), Failure> {
+    let own = keys.label(label);
+    let may = matches!(&own, Ok(own) if own.may_write);
+    let who = ranks.gather(mpi, &[i64::from(may)])?.iter().position(|&may| may == 1);
+    let Some(who) = who else {
+        let why = own.map_or_else(|error| error.to_string(), |_| "it is here for reading alone".to_owned());
+        let what = format!("{name}: no rank may write under label \"{label}\" of the map; this one: {why}");
+        return Err(Failure::new(mpi.abi.class.access, what));
+    };
+    let made = (ranks.rank == who as i32).then(|| {
+        let offer = create::offer(keys, label, file, region, 1)
+            .map_err(|error| Failure::new(mpi.abi.class.access, error.to_string()))?;
+        let mut message = Writer::default();
+        message.u32(offer.label.version);
+        message.0.extend(offer.label.verifying_key);
+        message.0.extend(offer.commitment);
+        message.bytes(&offer.wrapped);
+        Ok(message.0)
+    });
+    let message = ranks.told_bytes(mpi, who as i32, made)?;
+    let mut reader = Reader::new(&message);
+    let version = reader.u32();
+    let mut array = || -> [u8; 32] {
+        let place = reader.skip(32);
+        message[place..place + 32].try_into().expect("32 bytes")
+    };
+    let (verifying_key, commitment) = (array(), array());
+    let wrapped = reader.bytes().to_vec();
+    let label = Label { name: label.to_owned(), version, verifying_key };
+    Ok((who as i32, Offer { label, wrapped, commitment }))
+}
+
+/// The signatures that all ranks together can give for a table.
+fn signatures(mpi: &Mpi, ranks: Ranks, keys: &dyn Keys, table: &Table) -> Result<Vec<(u16, [u8; 64])>, Failure> {
+    let mut message = Writer::default();
+    for (place, signature) in create::sign(keys, table) {
+        message.u32(place.into());
+        message.0.extend(signature);
+    }
+    let outgoing = vec![message.0; ranks.size as usize];
+    let incoming = ranks.exchange(mpi, &outgoing)?;
+    let mut signatures = Vec::new();
+    for message in &incoming {
+        let mut reader = Reader::new(message);
+        while !reader.is_done() {
+            let place = reader.u32() as u16;
+            let at = reader.skip(64);
+            signatures.push((place, message[at..at + 64].try_into().expect("64 bytes")));
+        }
+    }
+    Ok(signatures)
+}
+
+/// What all ranks say together, at each of them: one map for each label.
+fn told(mpi: &Mpi, ranks: Ranks, name: &str, own: &MapPart) -> Result<Vec<Map>, Failure> {
+    let mut message = Writer::default();
+    message.bytes(own.label.as_bytes());
+    message.u32(own.suite as u32);
+    message.u32(own.block_len.unwrap_or(0));
+    message.u64(own.part.displacement());
+    message.u64(own.part.extent());
+    message.u32(u32::try_from(own.part.pieces().len()).expect("a map has fewer pieces"));
+    for piece in own.part.pieces() {
+        message.u64(piece.offset);
+        message.u64(piece.len);
+    }
+    let outgoing = vec![message.0; ranks.size as usize];
+    let incoming = ranks.exchange(mpi, &outgoing)?;
+    let parts = incoming.iter().map(|message| {
+        let mut reader = Reader::new(message);
+        let label = String::from_utf8_lossy(reader.bytes()).into_owned();
+        let suite = FileSuite::from_number(reader.u32() as u8).expect("a rank names a suite that there is");
+        let block_len = Some(reader.u32()).filter(|&length| length > 0);
+        let (displacement, extent) = (reader.u64(), reader.u64());
+        let pieces: Vec<Piece> = (0..reader.u32()).map(|_| Piece { offset: reader.u64(), len: reader.u64() }).collect();
+        let part = Part::new(displacement, extent, pieces).expect("it was one at its rank");
+        MapPart { label, suite, block_len, part }
+    });
+    let parts: Vec<MapPart> = parts.collect();
+    merge(&parts).map_err(|what| Failure::new(mpi.abi.class.argument, format!("{name}: {what}")))
 }
 
 /// One map for each label, of all ranks' parts.

@@ -28,7 +28,7 @@ use crate::error::Failure;
 use crate::mpi::Mpi;
 
 pub(crate) use body::MpiBody;
-pub(crate) use map::{MapPart, shape as map_shape};
+pub(crate) use map::{MapPart, map_plain, shape as map_shape};
 pub(crate) use open::{New, Place, open};
 pub(crate) use tell::Ranks;
 
