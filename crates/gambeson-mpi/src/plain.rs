@@ -46,7 +46,7 @@ pub(crate) unsafe fn opened(name: *const c_char, mode: c_int, file: *const usize
     // The program may be in another folder when it lays a map.
     let path = path(name);
     let kind = &name.to_bytes()[..name.to_bytes().len() - path.as_os_str().len()];
-    let whole = std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path);
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if let Ok(name) = CString::new([kind, whole.as_os_str().as_bytes()].concat()) {
         known(|open| open.insert(file, Plain { name, mode }));
     }
