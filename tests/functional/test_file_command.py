@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -238,3 +239,20 @@ def test_empty_files_are_sealed_too(ann: Person) -> None:
     assert ann.info("sealed")["size"] == 0 and ann.verify("sealed")["findings"] == []
     ann.does("file", "open", "sealed", "again")
     assert (ann.home / "again").read_bytes() == b""
+
+
+def test_a_sealed_file_is_marked_where_there_is_room(ann: Person) -> None:
+    in_clear, sealed = ann.home / "plain", ann.home / "sealed"
+    try:
+        os.setxattr(in_clear, "user.gambeson", b"1")
+    except OSError:
+        pytest.skip("the folder for tests has no extended attributes")
+    ann.does("key", "rotate", "clinical")
+    for change in ([], ["rewrap"], ["rekey"]):
+        if change:
+            ann.does("file", *change, "sealed")
+        assert os.getxattr(sealed, "user.gambeson") == b"1"
+    # Nobody goes by it.
+    os.removexattr(sealed, "user.gambeson")
+    assert ann.verify("sealed")["findings"] == []
+    ann.refuses(65, "info", "plain")

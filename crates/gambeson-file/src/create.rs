@@ -204,7 +204,9 @@ pub fn write_first_at(
     let pieces =
         [HeaderCopy::A, HeaderCopy::B].map(|copy| Piece { offset: geometry.header(copy), length: bytes.len() });
     let written = body.set_length(0).and_then(|()| body.write(&pieces, &[&bytes[..], &bytes].concat()));
-    written.map_err(|error| Error::below(name, "writing its header failed", error))
+    written.map_err(|error| Error::below(name, "writing its header failed", error))?;
+    body.mark();
+    Ok(())
 }
 
 /// A header of a table that its labels have signed, in a state that this identity signs.

@@ -77,6 +77,11 @@ impl Locks {
         self.0.sync_all()
     }
 
+    /// Marks the file as a sealed one, if it takes the mark.
+    pub fn mark(&self) {
+        let _ = rustix::fs::fsetxattr(&self.0, MARK, b"1", rustix::fs::XattrFlags::empty());
+    }
+
     fn set(&self, range: &Range<u64>, kind: libc::c_int, command: libc::c_int) -> io::Result<()> {
         // SAFETY: a flock is plain integers, for which zero is a value.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -127,6 +132,9 @@ pub(crate) const HEADER: Range<u64> = BLOCKS - 2..BLOCKS - 1;
 pub(crate) const SESSION: Range<u64> = BLOCKS - 1..BLOCKS;
 /// No file has a byte of this number.
 const BLOCKS: u64 = 1 << 62;
+
+/// The extended attribute of a sealed file: its value is the version of the format.
+const MARK: &str = "user.gambeson";
 
 fn kind(mode: Mode) -> libc::c_int {
     match mode {

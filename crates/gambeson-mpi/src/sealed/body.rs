@@ -184,6 +184,12 @@ impl Body for MpiBody {
         self.locks()?.sync()
     }
 
+    fn mark(&self) {
+        if let Some(locks) = &self.locks {
+            locks.mark();
+        }
+    }
+
     fn lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Held> {
         self.locks()?.lock(range, mode)
     }
