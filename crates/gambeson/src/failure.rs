@@ -29,6 +29,24 @@ pub(crate) enum Status {
     ReaderLeft = 141,
 }
 
+impl Status {
+    /// The status of a number that another process has told.
+    pub(crate) fn of_number(number: u8) -> Self {
+        let all = [
+            Self::Usage,
+            Self::Data,
+            Self::Unavailable,
+            Self::Refused,
+            Self::System,
+            Self::Incomplete,
+            Self::NotPermitted,
+            Self::Policy,
+            Self::ReaderLeft,
+        ];
+        all.into_iter().find(|status| *status as u8 == number).unwrap_or(Self::System)
+    }
+}
+
 /// The table `--help` ends with.
 pub(crate) const STATUSES: &str = "\
 Exit status:

@@ -45,6 +45,29 @@ impl Access {
     }
 }
 
+impl Access {
+    /// As [`Access::keys`], for one of several processes, of which none asks for a passphrase.
+    pub(crate) fn keys_unasked(&self) -> Result<KeyRing, Failure> {
+        if self.passphrase_file.is_some() {
+            return self.keys();
+        }
+        let opened = match &self.store {
+            Some(store) => Store::open(store, &mut |_| None).map(Store::into_keys),
+            None => gambeson_keys::open_asking(&mut |_| None),
+        };
+        opened.map_err(|error| match error {
+            KeyError::Locked { .. } => {
+                let Failure { status, .. } = Failure::from(error.clone());
+                Failure::new(
+                    status,
+                    format!("{error}; processes that mpiexec has started do not ask: `gambeson key unlock` before, or --passphrase-file"),
+                )
+            }
+            error => error.into(),
+        })
+    }
+}
+
 /// What a job gets of its user's key store.
 pub(crate) enum ForJob {
     /// The key file for its ranks.

@@ -152,7 +152,8 @@ fn examine(opener: &Opener, first: &mut SealedFile<LocalBody>) -> Result<Examine
     let group_len = u64::from(first.geometry().group_blocks) * u64::from(first.geometry().block_len);
     let progress = parallel::progress("examining", groups * group_len);
     let done = parallel::each(
-        groups,
+        0..groups,
+        parallel::cores(),
         || Ok((opener.handle()?, Examined::default())),
         |(file, examined), group| {
             examined.add(file.examine(group..group + 1)?);

@@ -10,6 +10,7 @@ use gambeson_file::{Head, LocalBody};
 use gambeson_keys::Keys;
 
 use super::opening::{Access, Contents, Opener, cannot, file};
+use super::ranks::Ranks;
 use super::{STATUSES, parallel};
 use crate::failure::Failure;
 use crate::keys;
@@ -32,7 +33,37 @@ enum Side {
 }
 
 impl Diff {
-    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
+    pub(super) fn execute(&self, ranks: &Ranks) -> Result<ExitCode, Failure> {
+        let mut sides = ranks.agreed(self.sides(ranks))?;
+        for side in &mut sides {
+            // All go by what the first process finds, if the files should be changing.
+            if let Side::Sealed(opener) = side {
+                opener.take_head(ranks.told(opener.head.encode())?);
+            }
+        }
+        let sizes = || Ok([sides[0].contents()?.size()?, sides[1].contents()?.size()?]);
+        let [one, other] = ranks.told(ranks.agreed(sizes())?)?;
+        let common = one.min(other);
+        let own = ranks.agreed(compare(&sides, common, ranks))?;
+        let differs = ranks.told(ranks.gathered(own)?.into_iter().min().unwrap_or(common))?;
+        let (a, b) = (self.one.display(), self.other.display());
+        let said = match differs {
+            at if at < common => format!("{a} and {b} differ from byte {at} on"),
+            _ if one < other => {
+                format!("{a} ends at byte {one}; before that they are equal, and {b} goes on to {other}")
+            }
+            _ if one > other => {
+                format!("{b} ends at byte {other}; before that they are equal, and {a} goes on to {one}")
+            }
+            _ => return Ok(ExitCode::SUCCESS),
+        };
+        if ranks.is_first() {
+            println!("{said}");
+        }
+        Ok(ExitCode::FAILURE)
+    }
+
+    fn sides(&self, ranks: &Ranks) -> Result<[Side; 2], Failure> {
         let mut ring: Option<Arc<dyn Keys>> = None;
         let mut side = |path: &Path| -> Result<Side, Failure> {
             let body = LocalBody::new(file(path, Access::Read)?);
@@ -40,49 +71,41 @@ impl Diff {
             let Some(head) = head else { return Ok(Side::Plain(path.to_owned())) };
             let keys = match &ring {
                 Some(keys) => keys.clone(),
-                None => ring.insert(Arc::new(self.keys.keys()?)).clone(),
+                None => ring.insert(ranks.keys(&self.keys)?).clone(),
             };
             Ok(Side::Sealed(Opener { name: path.display().to_string(), body, head, keys }))
         };
-        let sides = [side(&self.one)?, side(&self.other)?];
-        let [one, other] = [sides[0].contents()?.size()?, sides[1].contents()?.size()?];
-        let common = one.min(other);
-        let differs = AtomicU64::new(common);
-        let progress = parallel::progress("comparing", common);
-        parallel::each(
-            common.div_ceil(parallel::CHUNK),
-            || Ok((sides[0].contents()?, sides[1].contents()?, Vec::new(), Vec::new())),
-            |(one, other, ours, theirs), chunk| {
-                let offset = chunk * parallel::CHUNK;
-                if offset >= differs.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                let length = parallel::CHUNK.min(common - offset) as usize;
-                ours.resize(length, 0_u8);
-                theirs.resize(length, 0_u8);
-                one.read(offset, ours)?;
-                other.read(offset, theirs)?;
-                if let Some(at) = ours.iter().zip(theirs.iter()).position(|(a, b)| a != b) {
-                    differs.fetch_min(offset + at as u64, Ordering::Relaxed);
-                }
-                progress.inc(length as u64);
-                Ok(())
-            },
-        )?;
-        progress.finish_and_clear();
-        let (a, b) = (self.one.display(), self.other.display());
-        match differs.into_inner() {
-            at if at < common => println!("{a} and {b} differ from byte {at} on"),
-            _ if one < other => {
-                println!("{a} ends at byte {one}; before that they are equal, and {b} goes on to {other}")
-            }
-            _ if one > other => {
-                println!("{b} ends at byte {other}; before that they are equal, and {a} goes on to {one}")
-            }
-            _ => return Ok(ExitCode::SUCCESS),
-        }
-        Ok(ExitCode::FAILURE)
+        Ok([side(&self.one)?, side(&self.other)?])
     }
+}
+
+/// Where this process's share of the bytes that both have differs first; `common`: nowhere.
+fn compare(sides: &[Side; 2], common: u64, ranks: &Ranks) -> Result<u64, Failure> {
+    let differs = AtomicU64::new(common);
+    let chunks = ranks.share(common.div_ceil(parallel::CHUNK));
+    let progress = ranks.progress("comparing", (chunks.end - chunks.start) * parallel::CHUNK);
+    ranks.each(
+        chunks,
+        || Ok((sides[0].contents()?, sides[1].contents()?, Vec::new(), Vec::new())),
+        |(one, other, ours, theirs), chunk| {
+            let offset = chunk * parallel::CHUNK;
+            if offset >= differs.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let length = parallel::CHUNK.min(common - offset) as usize;
+            ours.resize(length, 0_u8);
+            theirs.resize(length, 0_u8);
+            one.read(offset, ours)?;
+            other.read(offset, theirs)?;
+            if let Some(at) = ours.iter().zip(theirs.iter()).position(|(a, b)| a != b) {
+                differs.fetch_min(offset + at as u64, Ordering::Relaxed);
+            }
+            progress.inc(length as u64);
+            Ok(())
+        },
+    )?;
+    progress.finish_and_clear();
+    Ok(differs.into_inner())
 }
 
 impl Side {

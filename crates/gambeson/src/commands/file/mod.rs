@@ -9,6 +9,7 @@ mod map;
 mod open;
 mod opening;
 mod parallel;
+mod ranks;
 mod rekey;
 mod replace;
 mod rewrap;
@@ -21,6 +22,7 @@ use clap::{Args, Subcommand};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::failure::Failure;
+use ranks::Ranks;
 
 /// Looks at sealed files, and seals and opens whole ones
 ///
@@ -37,6 +39,10 @@ use crate::failure::Failure;
 ///   gambeson file open sealed.h5 plain.h5
 ///
 /// Keys come from your key store (`gambeson key`).
+///
+/// verify, seal, open, diff and rekey work on all cores, and started by mpiexec, on all ranks:
+///
+///   gambeson run -- mpiexec -n 8 gambeson file verify results.h5
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -74,15 +80,19 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // Keys pass through this process: no other may look into it, and no core file hold them.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
+    let started = ranks::started();
+    let together = |act: &dyn Fn(&Ranks) -> Result<ExitCode, Failure>| ranks::together(started.as_ref(), act);
     match &arguments.action {
+        Action::Verify(verify) => together(&|ranks| verify.execute(ranks)),
+        Action::Seal(seal) => together(&|ranks| seal.execute(ranks)),
+        Action::Open(open) => together(&|ranks| open.execute(ranks)),
+        Action::Diff(diff) => together(&|ranks| diff.execute(ranks)),
+        Action::Rekey(rekey) => together(&|ranks| rekey.execute(ranks)),
+        // What is not shared one process does.
+        _ if started.is_some_and(|started| started.rank > 0) => Ok(ExitCode::SUCCESS),
         Action::Info(info) => info.execute(),
-        Action::Verify(verify) => verify.execute(),
-        Action::Seal(seal) => seal.execute(),
-        Action::Open(open) => open.execute(),
         Action::Cat(cat) => cat.execute(),
-        Action::Diff(diff) => diff.execute(),
         Action::Accept(accept) => accept.execute(),
         Action::Rewrap(rewrap) => rewrap.execute(),
-        Action::Rekey(rekey) => rekey.execute(),
     }
 }

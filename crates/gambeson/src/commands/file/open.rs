@@ -1,16 +1,18 @@
 //! `gambeson file open`: a plain file with the bytes of a sealed one.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use clap::Args;
 use gambeson_file::{Cause, Extent, LocalBody, SealedFile};
 
 use super::opening::{Access, Opener, cannot};
-use super::replace::{Replacement, mode_of};
+use super::ranks::Ranks;
+use super::replace::{self, mode_of};
 use super::{STATUSES, parallel};
 use crate::failure::Failure;
 use crate::keys;
@@ -42,16 +44,43 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
-        let ring = match &self.as_user {
+    pub(super) fn execute(&self, ranks: &Ranks) -> Result<ExitCode, Failure> {
+        let keys = || match &self.as_user {
             Some(store) => {
                 let passphrase_file = self.keys.passphrase_file.clone();
-                keys::Access { store: Some(store.clone()), passphrase_file }.keys()?
+                ranks.keys(&keys::Access { store: Some(store.clone()), passphrase_file })
             }
-            None => self.keys.keys()?,
+            None => ranks.keys(&self.keys),
         };
-        let below = super::opening::file(&self.sealed, Access::Read)?;
-        let opener = Opener::new(&self.sealed, Arc::new(ring), Access::Read)?;
+        let opener = Opener::shared(&self.sealed, ranks, keys)?;
+        let (size, unread) = ranks.agreed(self.readable(&opener))?;
+        let size = ranks.told(size)?;
+        let (replacement, plain) = replace::made(&self.plain, self.force, ranks)?;
+        ranks.first(|| plain.set_len(size).map_err(|error| cannot("written", &self.plain, &error)))?;
+        let own = self.open(&opener, &plain, size, ranks);
+        // What others have written has to be there before the file takes its place.
+        let own = own.and_then(|lost| {
+            plain.sync_all().map_err(|error| cannot("written", &self.plain, &error))?;
+            Ok(lost)
+        });
+        let lost: BTreeSet<(u64, String)> = ranks.gathered(ranks.agreed(own)?)?.into_iter().flatten().collect();
+        ranks.first(|| {
+            if super::opening::head(&opener.name, &opener.body)?.copies != opener.head.copies {
+                return Err(Failure::refused(format!("{} was written meanwhile; try again", opener.name)));
+            }
+            let below = super::opening::file(&self.sealed, Access::Read)?;
+            let replacement = replacement.expect("the first process has made it");
+            replacement.keep(&plain, mode_of(&below, &self.sealed)?)?;
+            for why in unread.iter().chain(lost.iter().map(|(_, why)| why)) {
+                eprintln!("zeros: {why}");
+            }
+            Ok(())
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The file's size, and what of it can't be read here, if that is to be left out.
+    fn readable(&self, opener: &Opener) -> Result<(u64, Vec<String>), Failure> {
         let mut first = opener.handle()?;
         let regions = first.header().table().regions().len() as u16;
         let unread: Vec<String> = (0..regions)
@@ -67,13 +96,22 @@ impl Open {
                 format!("{error}; --leave-out writes zeros there"),
             ));
         }
-        let size = first.size()?;
-        let (replacement, plain) = Replacement::new(&self.plain, self.force)?;
-        plain.set_len(size).map_err(|error| cannot("written", &self.plain, &error))?;
+        Ok((first.size()?, unread))
+    }
+
+    /// Opens this process's share of the file; the blocks of it that could not be, and why.
+    fn open(
+        &self,
+        opener: &Opener,
+        plain: &File,
+        size: u64,
+        ranks: &Ranks,
+    ) -> Result<BTreeSet<(u64, String)>, Failure> {
         let lost = Mutex::new(BTreeSet::new());
-        let progress = parallel::progress("opening", size);
-        parallel::each(
-            size.div_ceil(parallel::CHUNK),
+        let chunks = ranks.share(size.div_ceil(parallel::CHUNK));
+        let progress = ranks.progress("opening", (chunks.end - chunks.start) * parallel::CHUNK);
+        ranks.each(
+            chunks,
             || Ok((opener.handle()?, Vec::new())),
             |(file, bytes), chunk| {
                 let offset = chunk * parallel::CHUNK;
@@ -90,15 +128,7 @@ impl Open {
             },
         )?;
         progress.finish_and_clear();
-        if super::opening::head(&opener.name, &opener.body)?.copies != opener.head.copies {
-            return Err(Failure::refused(format!("{} was written meanwhile; try again", opener.name)));
-        }
-        replacement.keep(&plain, mode_of(&below, &self.sealed)?)?;
-        let lost = lost.into_inner().expect("nobody panics with it");
-        for why in unread.iter().chain(lost.iter().map(|(_, why)| why)) {
-            eprintln!("zeros: {why}");
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok(lost.into_inner().expect("nobody panics with it"))
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use gambeson_file::{Cause, Error, Extent, Head, LocalBody, SealedFile, is_sealed};
 use gambeson_keys::Keys;
 
+use super::ranks::Ranks;
 use crate::failure::{Failure, Status};
 
 /// A sealed file, of which every thread has a handle of its own.
@@ -25,6 +26,22 @@ impl Opener {
         let (name, body) = (path.display().to_string(), LocalBody::new(file(path, access)?));
         let head = head(&name, &body)?;
         Ok(Opener { name, body, head, keys })
+    }
+
+    /// Looks at a file that all processes of a command are to read, as the first of them finds it.
+    pub(super) fn shared(
+        path: &Path,
+        ranks: &Ranks,
+        keys: impl FnOnce() -> Result<Arc<dyn Keys>, Failure>,
+    ) -> Result<Self, Failure> {
+        let mut opener = ranks.agreed(keys().and_then(|keys| Opener::new(path, keys, Access::Read)))?;
+        opener.take_head(ranks.told(opener.head.encode())?);
+        Ok(opener)
+    }
+
+    /// Goes by the head that the first process has read.
+    pub(super) fn take_head(&mut self, message: Vec<u8>) {
+        self.head = Head::decode(&message).expect("a process of this command has read it");
     }
 
     /// A handle.

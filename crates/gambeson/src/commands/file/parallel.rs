@@ -1,7 +1,8 @@
-//! Work on chunks of a file, on all cores.
+//! Work on chunks of a file, on several cores.
 
 use std::io::IsTerminal;
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -21,31 +22,36 @@ pub(super) fn progress(doing: &str, bytes: u64) -> ProgressBar {
     progress.with_style(style.expect("the template is well formed")).with_prefix(doing.to_owned())
 }
 
-/// Calls `act` for each of `count` chunks, on as many threads as there are cores, each with a value of its own, and hands
-/// all of those values back. The first failure ends it.
+/// The cores that this process may run on.
+pub(super) fn cores() -> u64 {
+    thread::available_parallelism().map_or(1, NonZero::get) as u64
+}
+
+/// Calls `act` for each of these chunks, on so many threads, each with a value of its own, and hands all of those values
+/// back. The first failure ends it.
 pub(super) fn each<T: Send>(
-    count: u64,
+    chunks: Range<u64>,
+    threads: u64,
     begin: impl Fn() -> Result<T, Failure> + Sync,
     act: impl Fn(&mut T, u64) -> Result<(), Failure> + Sync,
 ) -> Result<Vec<T>, Failure> {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get) as u64;
-    let next = AtomicU64::new(0);
+    let next = AtomicU64::new(chunks.start);
     let failed = Mutex::new(None);
     let work = || -> Option<T> {
         let fail = |failure| {
-            next.store(count, Ordering::Relaxed);
+            next.store(chunks.end, Ordering::Relaxed);
             failed.lock().expect("nobody panics with it").get_or_insert(failure);
         };
         let mut own = begin().map_err(fail).ok()?;
         loop {
             let chunk = next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= count {
+            if chunk >= chunks.end {
                 return Some(own);
             }
             act(&mut own, chunk).map_err(fail).ok()?;
         }
     };
-    let threads = cores.min(count).max(1);
+    let threads = threads.min(chunks.end - chunks.start).max(1);
     let done: Vec<Option<T>> = thread::scope(|scope| {
         let started: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         started.into_iter().map(|thread| thread.join().expect("a thread that failed says so")).collect()

@@ -15,7 +15,8 @@ use super::STATUSES;
 use super::held::Held;
 use super::map::{Laid, block, label, map, maps, suite};
 use super::opening::{Access, Contents, Opener};
-use super::replace::{Replacement, mode_of};
+use super::ranks::Ranks;
+use super::replace::{self, mode_of};
 use super::seal::{check_labels, fill};
 use crate::failure::{Failure, Status as ExitStatus};
 use crate::keys;
@@ -51,15 +52,39 @@ pub(super) struct Rekey {
 }
 
 impl Rekey {
-    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
-        let keys = Arc::new(Held::new(Arc::new(self.keys.keys()?)));
-        let mut opener = Opener::new(&self.file, keys.clone(), Access::ReadAndWrite)?;
+    pub(super) fn execute(&self, ranks: &Ranks) -> Result<ExitCode, Failure> {
+        let keys = Arc::new(Held::new(Arc::new(ranks.agreed(ranks.ring(&self.keys))?)));
+        let mut opener = ranks.agreed(Opener::new(&self.file, keys.clone(), Access::ReadAndWrite))?;
+        let (_locked, head) =
+            ranks.agreed(if ranks.is_first() { lock_out(&opener) } else { Ok(Default::default()) })?;
+        opener.take_head(ranks.told(head)?);
+        let (maps, size) = ranks.agreed(self.check(&opener, &keys))?;
+        let (replacement, new) = replace::made(&self.file, true, ranks)?;
+        let again = new.try_clone().map_err(|error| Failure::system(error.to_string()));
+        let body = LocalBody::new(ranks.agreed(again)?);
+        ranks.first(|| {
+            let old = opener.handle()?;
+            let table = self.table(&opener, old.header().table(), &keys, &maps)?;
+            let signatures = sign(keys.as_ref(), &table);
+            // The same file, further on: so that the old one, put back, is noticed.
+            let generation = old.header().state().generation + 1;
+            Ok(write_first_at(&opener.name, &body, keys.as_ref(), table, &signatures, generation)?)
+        })?;
+        let read = || Ok(Contents::Sealed(Box::new(opener.handle()?)));
+        fill("rekeying", &opener.name, &body, &keys, size, read, ranks)?;
+        ranks.first(|| {
+            let below = super::opening::file(&self.file, Access::Read)?;
+            let replacement = replacement.expect("the first process has made it");
+            replacement.keep(&new, mode_of(&below, &self.file)?)?;
+            keys.anchor_now()
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The file's maps as they are to be, and its size.
+    fn check(&self, opener: &Opener, keys: &Held) -> Result<(Vec<Map>, u64), Failure> {
         let mut old = opener.handle()?;
-        let _locked = old.lock_out()?;
-        // As it is now that nobody can change it any more.
-        opener.head = super::opening::head(&opener.name, &opener.body)?;
-        let state = *old.header().state();
-        if state.status == Status::Open {
+        if old.header().state().status == Status::Open {
             return Err(Failure::refused(format!(
                 "{} was never closed; take it for what it is with `gambeson file accept` first",
                 opener.name
@@ -73,19 +98,7 @@ impl Rekey {
             return Err(Failure::usage("nothing of the file would be sealed; `gambeson file open` makes a plain one"));
         }
         check_labels(keys.ring(), &maps)?;
-        let size = old.size()?;
-        let below = super::opening::file(&self.file, Access::Read)?;
-        let (replacement, new) = Replacement::new(&self.file, true)?;
-        let body = LocalBody::new(new.try_clone().map_err(|error| Failure::system(error.to_string()))?);
-        let table = self.table(&opener, old.header().table(), &keys, &maps)?;
-        let signatures = sign(keys.as_ref(), &table);
-        // The same file, further on: so that the old one, put back, is noticed.
-        write_first_at(&opener.name, &body, keys.as_ref(), table, &signatures, state.generation + 1)?;
-        let read = || Ok(Contents::Sealed(Box::new(opener.handle()?)));
-        fill("rekeying", &opener.name, &body, &keys, size, read)?;
-        replacement.keep(&new, mode_of(&below, &self.file)?)?;
-        keys.anchor_now()?;
-        Ok(ExitCode::SUCCESS)
+        Ok((maps, old.size()?))
     }
 
     fn maps(&self, table: &Table) -> Result<Vec<Map>, Failure> {
@@ -134,4 +147,10 @@ impl Rekey {
         make_room(&mut fields);
         Ok(gambeson_file::table(&opener.name, fields)?)
     }
+}
+
+/// Keeps others from writing to the file; what it says of itself now that nobody can change it any more.
+fn lock_out(opener: &Opener) -> Result<(Vec<gambeson_file::Held>, Vec<u8>), Failure> {
+    let locked = opener.handle()?.lock_out()?;
+    Ok((locked, super::opening::head(&opener.name, &opener.body)?.encode()))
 }

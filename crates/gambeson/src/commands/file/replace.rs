@@ -5,6 +5,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::opening::cannot;
+use super::ranks::Ranks;
 use crate::failure::Failure;
 
 /// A file that is being written. Dropped before it is kept, it goes.
@@ -30,6 +31,11 @@ impl Replacement {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&beside);
         let file = file.map_err(|error| cannot("made", &beside, &error))?;
         Ok((Replacement { beside, target: target.to_owned(), force, kept: false }, file))
+    }
+
+    /// Where it is until then.
+    pub(super) fn beside(&self) -> &Path {
+        &self.beside
     }
 
     /// Puts it in its place, for good.
@@ -58,6 +64,21 @@ impl Drop for Replacement {
     fn drop(&mut self) {
         if !self.kept {
             let _ = fs::remove_file(&self.beside);
+        }
+    }
+}
+
+/// A file that the first process makes for all, each with a handle of its own. At the others there is no replacement.
+pub(super) fn made(target: &Path, force: bool, ranks: &Ranks) -> Result<(Option<Replacement>, File), Failure> {
+    let made = if ranks.is_first() { Replacement::new(target, force).map(Some) } else { Ok(None) };
+    let made = ranks.agreed(made)?;
+    let beside = ranks.told(made.as_ref().map(|(replacement, _)| replacement.beside().to_owned()))?;
+    let beside = beside.expect("the first process has made it");
+    match made {
+        Some((replacement, file)) => ranks.agreed(Ok((Some(replacement), file))),
+        None => {
+            let opened = OpenOptions::new().read(true).write(true).open(&beside);
+            ranks.agreed(opened.map(|file| (None, file)).map_err(|error| cannot("opened", &beside, &error)))
         }
     }
 }

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use gambeson_file::{Dirty, Extent, Head, LocalBody, Map, SealedFile, Shape, Then, create};
+use gambeson_file::{Body, Dirty, Extent, Head, LocalBody, Map, SealedFile, Shape, Then, create};
 use gambeson_keys::{KeyRing, Keys};
 use gambeson_proto::file::FileSuite;
 
 use super::held::Held;
 use super::map::{Laid, block, label, map, maps, suite};
 use super::opening::{Access, Contents, file, refuse_sealed};
-use super::replace::{Replacement, mode_of};
+use super::ranks::Ranks;
+use super::replace::{self, mode_of};
 use super::{STATUSES, parallel};
 use crate::failure::Failure;
 use crate::keys;
@@ -55,7 +56,26 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
+    pub(super) fn execute(&self, ranks: &Ranks) -> Result<ExitCode, Failure> {
+        let (plain, keys, maps) = ranks.agreed(self.begin(ranks))?;
+        let (replacement, below) = replace::made(&self.sealed, self.force, ranks)?;
+        let name = self.sealed.display().to_string();
+        let body = LocalBody::new(ranks.agreed(share(&below))?);
+        let shape = Shape { block_len: self.block, two_slots: self.slots == 2 };
+        ranks.first(|| Ok(create(&name, &body, keys.as_ref(), shape, &maps)?))?;
+        let size = Contents::Plain(String::new(), ranks.agreed(share(&plain))?).size();
+        let size = ranks.told(ranks.agreed(size)?)?;
+        let read = || Ok(Contents::Plain(self.plain.display().to_string(), share(&plain)?));
+        fill("sealing", &name, &body, &keys, size, read, ranks)?;
+        ranks.first(|| {
+            let replacement = replacement.expect("the first process has made it");
+            replacement.keep(&below, mode_of(&plain, &self.plain)?)?;
+            keys.anchor_now()
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn begin(&self, ranks: &Ranks) -> Result<(File, Arc<Held>, Vec<Map>), Failure> {
         let rest = label(&self.label).map_err(Failure::usage)?;
         let maps = maps(rest.as_deref(), self.suite, &self.laid);
         if maps.iter().all(|map| map.label.is_none()) {
@@ -63,19 +83,9 @@ impl Seal {
         }
         let plain = file(&self.plain, Access::Read)?;
         refuse_sealed(&self.plain, &plain)?;
-        let keys = Arc::new(Held::new(Arc::new(self.keys.keys()?)));
+        let keys = Arc::new(Held::new(Arc::new(ranks.ring(&self.keys)?)));
         check_labels(keys.ring(), &maps)?;
-        let (replacement, below) = Replacement::new(&self.sealed, self.force)?;
-        let (name, mode) = (self.sealed.display().to_string(), mode_of(&plain, &self.plain)?);
-        let body = LocalBody::new(below.try_clone().map_err(|error| Failure::system(error.to_string()))?);
-        let shape = Shape { block_len: self.block, two_slots: self.slots == 2 };
-        create(&name, &body, keys.as_ref(), shape, &maps)?;
-        let size = Contents::Plain(String::new(), share(&plain)?).size()?;
-        let read = || Ok(Contents::Plain(self.plain.display().to_string(), share(&plain)?));
-        fill("sealing", &name, &body, &keys, size, read)?;
-        replacement.keep(&below, mode)?;
-        keys.anchor_now()?;
-        Ok(ExitCode::SUCCESS)
+        Ok((plain, keys, maps))
     }
 }
 
@@ -83,7 +93,8 @@ fn share(file: &File) -> Result<File, Failure> {
     file.try_clone().map_err(|error| Failure::system(format!("a file cannot be opened again ({error})")))
 }
 
-/// Writes what `read` gives into an empty sealed file, on all cores, and closes it.
+/// Writes what `read` gives into an empty sealed file, on all cores of all processes, and closes it. Each process has groups
+/// of its own, whose entries it anchors; the first begins the session and closes the file.
 pub(super) fn fill(
     doing: &str,
     name: &str,
@@ -91,15 +102,46 @@ pub(super) fn fill(
     keys: &Arc<Held>,
     size: u64,
     read: impl Fn() -> Result<Contents, Failure> + Sync,
+    ranks: &Ranks,
 ) -> Result<(), Failure> {
     let open = |head: Head| SealedFile::open(name, body.clone(), head, keys.clone());
-    let read_head = Head::read(body).map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
-    let mut leader = open(read_head.expect("its header was just written"))?;
-    let head = leader.begin()?;
-    leader.note_size(size);
-    let progress = parallel::progress(doing, size);
-    let done = parallel::each(
-        size.div_ceil(parallel::CHUNK),
+    let begin = || -> Result<(SealedFile<LocalBody>, Vec<u8>), Failure> {
+        let read = Head::read(body).map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
+        let mut leader = open(read.expect("its header was just written"))?;
+        // The others open it once the session has begun.
+        let head = if ranks.is_first() { leader.begin()?.encode() } else { Vec::new() };
+        Ok((leader, head))
+    };
+    let (mut own, head) = ranks.agreed(begin())?;
+    let head = Head::decode(&ranks.told(head)?).expect("the first process has begun a session");
+    ranks.agreed(if ranks.is_first() { Ok(()) } else { own.join(head.clone()).map_err(Failure::from) })?;
+    own.note_size(size);
+    let digests = ranks.agreed(write(doing, &open, &head, &mut own, size, read, ranks))?;
+    let digests: Vec<(u64, [u8; 32])> = ranks.gathered(digests)?.into_iter().flatten().collect();
+    ranks.first(|| {
+        own.finish(&digests, None, size, Then::Close)?;
+        Ok(())
+    })
+}
+
+/// Writes this process's groups, and takes what was written into their entry tables; their digests.
+fn write(
+    doing: &str,
+    open: &(impl Fn(Head) -> Result<SealedFile<LocalBody>, gambeson_file::Error> + Sync),
+    head: &Head,
+    own: &mut SealedFile<LocalBody>,
+    size: u64,
+    read: impl Fn() -> Result<Contents, Failure> + Sync,
+    ranks: &Ranks,
+) -> Result<Vec<(u64, [u8; 32])>, Failure> {
+    let geometry = *own.geometry();
+    let per_group = u64::from(geometry.group_blocks) * u64::from(geometry.block_len) / parallel::CHUNK;
+    let count = size.div_ceil(parallel::CHUNK);
+    let groups = ranks.share(count.div_ceil(per_group));
+    let chunks = groups.start * per_group..count.min(groups.end * per_group);
+    let progress = ranks.progress(doing, (chunks.end - chunks.start) * parallel::CHUNK);
+    let done = ranks.each(
+        chunks,
         || {
             let mut file = open(head.clone())?;
             file.join(head.clone())?;
@@ -124,10 +166,11 @@ pub(super) fn fill(
     let mut digests = Vec::new();
     for of_group in all.groups.chunk_by(|a, b| a.0 == b.0) {
         let written: Vec<_> = of_group.iter().flat_map(|(_, written)| written.iter().copied()).collect();
-        digests.push((of_group[0].0, leader.anchor_group(of_group[0].0, &written, None)?));
+        digests.push((of_group[0].0, own.anchor_group(of_group[0].0, &written, None)?));
     }
-    leader.finish(&digests, None, size, Then::Close)?;
-    Ok(())
+    // What others have written has to be there before the first process closes the file.
+    own.body().sync().map_err(|error| own.storage_error("writing it failed", error))?;
+    Ok(digests)
 }
 
 /// Labels that a file is to have: refused before anything is written, if they are not here.

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 use gambeson_file::{Anchoring, LocalBody, SealedFile, Verified};
 use gambeson_proto::file::state::Status;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::opening::{Access, Opener};
+use super::opening::Opener;
+use super::ranks::Ranks;
 use super::{STATUSES, parallel};
 use crate::failure::{Failure, Status as ExitStatus};
 use crate::keys;
@@ -31,31 +32,86 @@ pub(super) struct Verify {
 }
 
 impl Verify {
-    pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
-        let opener = Opener::new(&self.file, Arc::new(self.keys.keys()?), Access::Read)?;
-        let mut first = opener.handle()?;
-        let verified = all(&opener, &mut first)?;
-        let shown = describe(&opener, &first, &verified);
-        if self.json {
-            println!("{shown:#}");
-        } else {
-            print(&shown, &verified);
+    pub(super) fn execute(&self, ranks: &Ranks) -> Result<ExitCode, Failure> {
+        let opener = Opener::shared(&self.file, ranks, || ranks.keys(&self.keys))?;
+        let mut first = ranks.agreed(opener.handle().map_err(Failure::from))?;
+        let blocks = ranks.told(ranks.agreed(first.blocks().map_err(Failure::from))?)?;
+        let own = ranks.agreed(share(&opener, &first, blocks, ranks))?;
+        let mut found = Found::default();
+        for of in ranks.gathered(own)? {
+            found.add(of);
         }
-        Ok(match (verified.findings.is_empty(), verified.closed) {
-            (false, _) => ExitCode::FAILURE,
-            (true, 0) => ExitCode::SUCCESS,
-            (true, _) => ExitStatus::Incomplete.into(),
+        let shown = describe(&opener, &first, &found);
+        match (ranks.is_first(), self.json) {
+            (false, _) => {}
+            (true, true) => println!("{shown:#}"),
+            (true, false) => print(&shown, &found),
+        }
+        let wrong = ranks.told((!found.findings.is_empty(), found.closed))?;
+        Ok(match wrong {
+            (true, _) => ExitCode::FAILURE,
+            (false, 0) => ExitCode::SUCCESS,
+            (false, _) => ExitStatus::Incomplete.into(),
         })
     }
 }
 
-fn all(opener: &Opener, first: &mut SealedFile<LocalBody>) -> Result<Verified, Failure> {
-    let blocks = first.blocks()?;
+/// What processes tell each other that they found.
+#[derive(Default, Serialize, Deserialize)]
+struct Found {
+    whole: u64,
+    bytes: u64,
+    holes: u64,
+    closed: u64,
+    findings: Vec<Wrong>,
+    damaged_groups: Vec<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wrong {
+    region: u16,
+    block: u64,
+    what: String,
+}
+
+impl From<Verified> for Found {
+    fn from(verified: Verified) -> Self {
+        let wrong = |finding: gambeson_file::Finding| Wrong {
+            region: finding.region,
+            block: finding.block,
+            what: finding.error.to_string(),
+        };
+        Found {
+            whole: verified.whole,
+            bytes: verified.bytes,
+            holes: verified.holes,
+            closed: verified.closed,
+            findings: verified.findings.into_iter().map(wrong).collect(),
+            damaged_groups: verified.damaged_groups,
+        }
+    }
+}
+
+impl Found {
+    /// Takes in what was found in blocks behind these.
+    fn add(&mut self, other: Found) {
+        self.whole += other.whole;
+        self.bytes += other.bytes;
+        self.holes += other.holes;
+        self.closed += other.closed;
+        self.findings.extend(other.findings);
+        self.damaged_groups.extend(other.damaged_groups);
+    }
+}
+
+/// This process's share of the blocks, looked at.
+fn share(opener: &Opener, first: &SealedFile<LocalBody>, blocks: u64, ranks: &Ranks) -> Result<Found, Failure> {
     let block_len = u64::from(first.geometry().block_len);
     let at_once = (parallel::CHUNK / block_len).max(1);
-    let progress = parallel::progress("verifying", blocks * block_len);
-    let done = parallel::each(
-        blocks.div_ceil(at_once),
+    let chunks = ranks.share(blocks.div_ceil(at_once));
+    let progress = ranks.progress("verifying", (chunks.end - chunks.start) * at_once * block_len);
+    let done = ranks.each(
+        chunks,
         || Ok((opener.handle()?, Verified::default())),
         |(file, verified), chunk| {
             let from = chunk * at_once;
@@ -70,10 +126,10 @@ fn all(opener: &Opener, first: &mut SealedFile<LocalBody>) -> Result<Verified, F
     for (_, verified) in done {
         all.add(verified);
     }
-    Ok(all)
+    Ok(all.into())
 }
 
-fn describe(opener: &Opener, file: &SealedFile<LocalBody>, verified: &Verified) -> Value {
+fn describe(opener: &Opener, file: &SealedFile<LocalBody>, verified: &Found) -> Value {
     let regions = (0..).zip(file.header().table().regions());
     let missing: Vec<Value> = regions
         .clone()
@@ -88,7 +144,6 @@ fn describe(opener: &Opener, file: &SealedFile<LocalBody>, verified: &Verified) 
         let groups: Vec<String> = verified.damaged_groups.iter().map(u64::to_string).collect();
         damaged.push(format!("the entry tables of groups {} are not what was anchored", groups.join(", ")));
     }
-    let found = |finding: &gambeson_file::Finding| json!({ "region": finding.region, "block": finding.block, "what": finding.error.to_string() });
     json!({
         "file": opener.name,
         "closed": is_closed,
@@ -105,13 +160,13 @@ fn describe(opener: &Opener, file: &SealedFile<LocalBody>, verified: &Verified) 
             Anchoring::Covered => None,
             Anchoring::NotCovered(why) => Some(why),
         },
-        "findings": verified.findings.iter().map(found).collect::<Vec<_>>(),
+        "findings": verified.findings,
     })
 }
 
-fn print(shown: &Value, verified: &Verified) {
+fn print(shown: &Value, verified: &Found) {
     for finding in &verified.findings {
-        println!("{}", finding.error);
+        println!("{}", finding.what);
     }
     let name = shown["file"].as_str().unwrap_or_default();
     let wrong = verified.findings.len();
