@@ -82,6 +82,12 @@ impl Failure {
         Self { status, sentence: sentence.into() }
     }
 
+    /// The same with where it was.
+    #[must_use]
+    pub(crate) fn at(self, place: &str) -> Self {
+        Self { sentence: format!("{place}: {}", self.sentence), ..self }
+    }
+
     pub(crate) fn refused(sentence: impl Into<String>) -> Self {
         Self::new(Status::Refused, sentence)
     }

@@ -1,6 +1,7 @@
 //! Messages between two processes, plain and sealed in alternation.
 
 pub(crate) mod coupled;
+pub(crate) mod files;
 pub(crate) mod link;
 pub(crate) mod part;
 mod plot;
@@ -134,7 +135,7 @@ fn one_job(
     }
 }
 
-fn unfinished(side: Side, end: &End, said: &str) -> Failure {
+pub(crate) fn unfinished(side: Side, end: &End, said: &str) -> Failure {
     let side = side.name();
     match end {
         End::Silence => Failure::unavailable(format!("the {side} job went silent and was ended. It said:\n{said}")),

@@ -61,6 +61,14 @@ pub(crate) struct Ratios {
     pub(crate) best: f64,
 }
 
+impl Ratios {
+    /// Of times or other values of which less is better, round by round.
+    pub(crate) fn of_times(plain: &[f64], sealed: &[f64]) -> Self {
+        let series = Series { quantity: Quantity::Latency, size: 0, plain: plain.to_vec(), sealed: sealed.to_vec() };
+        series.ratios()
+    }
+}
+
 impl Series {
     /// Both sides' values.
     pub(crate) fn values(&self) -> (Values, Values) {
@@ -92,9 +100,24 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// Of several ratios; none of none.
+pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (mut count, mut sum) = (0_u32, 0.0);
+    for value in values {
+        (count, sum) = (count + 1, sum + value.ln());
+    }
+    (count > 0).then(|| (sum / f64::from(count)).exp())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_geometric_mean_has_halves_and_doubles_cancel() {
+        assert!((geometric_mean([0.5, 2.0, 8.0]).expect("of three") - 2.0).abs() < 1e-12);
+        assert_eq!(geometric_mean([]), None);
+    }
 
     #[test]
     fn the_middle_is_found_in_any_order() {

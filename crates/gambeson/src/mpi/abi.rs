@@ -20,6 +20,8 @@ pub(crate) trait Abi: Copy + 'static {
     const ANY_SOURCE: c_int;
     /// `MPI_LOCK_EXCLUSIVE`.
     const LOCK_EXCLUSIVE: c_int;
+    /// `MPI_ORDER_C`.
+    const ORDER_C: c_int;
     /// `MPI_STATUSES_IGNORE`.
     const STATUSES_IGNORE: *mut Status;
     /// Where `MPI_SOURCE` and `MPI_TAG` are, counted in `int`s from the start of a status.
@@ -75,6 +77,7 @@ impl Abi for Mpich {
     const NAME: &'static str = "MPICH ABI";
     const ANY_SOURCE: c_int = -2;
     const LOCK_EXCLUSIVE: c_int = 234;
+    const ORDER_C: c_int = 56;
     const STATUSES_IGNORE: *mut Status = std::ptr::without_provenance_mut(1);
     const STATUS_SOURCE_AND_TAG: (usize, usize) = (2, 3);
     const BSEND_OVERHEAD: usize = 96;
@@ -104,6 +107,7 @@ impl Abi for OpenMpi {
     const NAME: &'static str = "Open MPI ABI";
     const ANY_SOURCE: c_int = -1;
     const LOCK_EXCLUSIVE: c_int = 1;
+    const ORDER_C: c_int = 0;
     const STATUSES_IGNORE: *mut Status = std::ptr::null_mut();
     const STATUS_SOURCE_AND_TAG: (usize, usize) = (0, 1);
     const BSEND_OVERHEAD: usize = 128;

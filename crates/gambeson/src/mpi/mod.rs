@@ -4,10 +4,11 @@
 //! The library is loaded with [`library::load`]; [`Mpi::start`] is `MPI_Init_thread`. Everything
 //! takes slices and checks their lengths against what the C function will touch, so that the
 //! callers are safe code. It binds what the audit and the benchmark use and nothing else
-//! (MPI 4.0 numbering: chapters 3 to 7 and 11 to 12).
+//! (MPI 4.0 numbering: chapters 3 to 7, 11 to 12 and 14).
 
 mod abi;
 mod collective;
+mod file;
 mod layout;
 mod library;
 pub(crate) mod locate;
@@ -24,6 +25,7 @@ use std::rc::Rc;
 
 pub(crate) use abi::{ANY_TAG, Abi, Mpich, OpenMpi};
 pub(crate) use collective::{Blocks, Form};
+pub(crate) use file::{Access, File, Filetype, Mode as FileMode};
 pub(crate) use layout::{Layout, Source, Target};
 pub(crate) use library::{Flavour, load};
 pub(crate) use one_sided::{Epoch, Room, Window};

@@ -45,6 +45,10 @@ type Out<T> = *mut T;
 pub(crate) type Aint = isize;
 /// `MPI_Count`.
 pub(crate) type Count = i64;
+/// `MPI_Offset`.
+pub(crate) type Offset = i64;
+/// `MPI_File`, the address of an object in both ABIs.
+pub(crate) type File = *mut c_void;
 
 symbols! {
     // Environment
@@ -101,6 +105,7 @@ symbols! {
     type_vector = MPI_Type_vector(c_int, c_int, c_int, H, Out<H>);
     type_indexed = MPI_Type_indexed(c_int, Ints, Ints, H, Out<H>);
     type_create_struct = MPI_Type_create_struct(c_int, Ints, *const Aint, *const H, Out<H>);
+    type_create_subarray = MPI_Type_create_subarray(c_int, Ints, Ints, Ints, c_int, H, Out<H>);
     type_commit = MPI_Type_commit(Out<H>);
     type_free = MPI_Type_free(Out<H>);
 
@@ -197,6 +202,18 @@ symbols! {
     rget_accumulate = MPI_Rget_accumulate(Bytes, c_int, H, Room, c_int, H, c_int, Aint, c_int, H, H, H, Out<H>);
     fetch_and_op = MPI_Fetch_and_op(Bytes, Room, H, c_int, Aint, H, H);
     compare_and_swap = MPI_Compare_and_swap(Bytes, Bytes, Room, H, c_int, Aint, H);
+
+    // Files
+    file_open = MPI_File_open(H, *const c_char, c_int, H, Out<File>);
+    file_close = MPI_File_close(Out<File>);
+    file_sync = MPI_File_sync(File);
+    file_set_view = MPI_File_set_view(File, Offset, H, H, *const c_char, H);
+    file_write_at = MPI_File_write_at(File, Offset, Bytes, c_int, H, Out<Status>);
+    file_write_at_all = MPI_File_write_at_all(File, Offset, Bytes, c_int, H, Out<Status>);
+    file_read_at = MPI_File_read_at(File, Offset, Room, c_int, H, Out<Status>);
+    file_read_at_all = MPI_File_read_at_all(File, Offset, Room, c_int, H, Out<Status>);
+    file_set_encryption_map =
+        MPIX_File_set_encryption_map(File, Offset, H, H, *const c_char, *const c_char, *const c_char, c_int, H);
 
     // Processes started by processes
     comm_spawn = MPI_Comm_spawn(*const c_char, *mut *mut c_char, c_int, H, c_int, H, Out<H>, Out<c_int>);

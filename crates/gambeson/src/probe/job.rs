@@ -45,8 +45,12 @@ pub(crate) struct Starter {
     library: PathBuf,
     program: PathBuf,
     core: String,
+    /// What carries messages inside a host, on both sides.
+    intra_host: IntraHost,
     /// Options handed to `gambeson run` on the sealed side.
     sealing: Vec<String>,
+    /// The key store of the sealed side, where it is not the user's.
+    keys: Option<PathBuf>,
 }
 
 /// What lets an eavesdropper see a plain job whose processes are on one host, besides what sealing
@@ -75,8 +79,23 @@ impl Starter {
             arguments: arguments.to_vec(),
             program,
             core: core.into(),
+            intra_host: IntraHost::Sealed,
             sealing: policy.map_or(Vec::new(), |file| vec!["--policy".into(), file.into()]),
+            keys: None,
         })
+    }
+
+    /// The same with messages inside a host as the MPI has them, and with a key store of the sealed side's own.
+    #[must_use]
+    pub(crate) fn for_files(self, keys: &Path) -> Self {
+        Self { intra_host: IntraHost::Mpi, keys: Some(keys.to_owned()), ..self }
+    }
+
+    /// The same with a number of processes where the command says [`RANKS`].
+    #[must_use]
+    pub(crate) fn with_ranks(&self, ranks: u32) -> Self {
+        let named = |word: &String| word.replace(RANKS, &ranks.to_string());
+        Self { arguments: self.arguments.iter().map(named).collect(), ..self.clone() }
     }
 
     /// Starts the probe with these arguments behind `probe`.
@@ -86,8 +105,13 @@ impl Starter {
     pub(crate) fn start(&self, side: Side, task: &str, arguments: &[String]) -> Result<Job, String> {
         let own = self.program.to_string_lossy().into_owned();
         let mut line: Vec<String> = Vec::new();
+        if self.keys.is_some() {
+            // Ranks that wait for work would outlive a bench that is killed.
+            line.extend([&own, "start", "--own-group", "--"].map(String::from));
+        }
         if side == Side::Sealed {
-            line.extend([&own, "run", "--intra-host", "sealed", "--core", &self.core].map(String::from));
+            let intra_host = if self.intra_host == IntraHost::Mpi { "mpi" } else { "sealed" };
+            line.extend([&own, "run", "--intra-host", intra_host, "--core", &self.core].map(String::from));
             line.extend(self.sealing.iter().cloned());
             line.push("--".into());
         }
@@ -100,6 +124,9 @@ impl Starter {
         command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if side == Side::Plain {
             command.envs(self.plain_environment());
+        }
+        if let Some(keys) = self.keys.as_ref().filter(|_| side == Side::Sealed) {
+            command.env("GAMBESON_KEYS", keys);
         }
         command.env("LD_LIBRARY_PATH", self.library_path());
         let child = command.spawn().map_err(|error| format!("{} cannot be started: {error}", line[0]))?;
@@ -131,13 +158,15 @@ impl Starter {
             .filter(|variable| variable.name != "FI_PROVIDER_PATH")
             .map(|variable| (variable.name, without_gambeson(&variable.value, &self.core)))
             .collect();
-        variables.extend(SHOWN.map(|(name, value)| (name, value.to_string())));
+        if self.intra_host == IntraHost::Sealed {
+            variables.extend(SHOWN.map(|(name, value)| (name, value.to_string())));
+        }
         variables
     }
 
     fn sealed(&self, several_hosts: bool) -> Request<'_> {
         Request {
-            intra_host: IntraHost::Sealed,
+            intra_host: self.intra_host,
             several_hosts,
             core: &self.core,
             libfabric: None,
@@ -151,6 +180,9 @@ fn without_gambeson(value: &str, core: &str) -> String {
     let others: Vec<&str> = value.split(',').filter(|&provider| provider != PROVIDER).collect();
     if others.is_empty() { core.to_string() } else { others.join(",") }
 }
+
+/// What stands for a number of processes in a command.
+pub(crate) const RANKS: &str = "{ranks}";
 
 /// The name under which libfabric knows Gambeson.
 const PROVIDER: &str = "gambeson";
@@ -197,16 +229,21 @@ impl Job {
     /// # Errors
     /// The way the job ended, when there is no further event or none for `patience`.
     pub(crate) fn next(&mut self, patience: Duration) -> Result<Event, End> {
+        self.listen(patience).unwrap_or_else(|| {
+            self.end();
+            Err(End::Silence)
+        })
+    }
+
+    /// The same, for who does more than wait; `None`: there was none so far.
+    pub(crate) fn listen(&mut self, patience: Duration) -> Option<Result<Event, End>> {
         let deadline = Instant::now() + patience;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Line::Event(event)) => return Ok(event),
+                Ok(Line::Event(event)) => return Some(Ok(event)),
                 Ok(Line::Other(text)) => self.remember(text),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.end();
-                    return Err(End::Silence);
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err(End::Exit(self.wait())),
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => return Some(Err(End::Exit(self.wait()))),
             }
         }
     }

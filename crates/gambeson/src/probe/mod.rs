@@ -4,6 +4,7 @@
 //! so that nobody needs a compiler or an interpreter to audit or to measure.
 
 mod collective;
+pub(crate) mod files;
 pub(crate) mod job;
 pub(crate) mod marker;
 mod measure;
@@ -67,6 +68,14 @@ enum Task {
         #[arg(long)]
         time: u64,
     },
+    /// Does with files what it finds ordered.
+    Files {
+        #[arg(long)]
+        library: PathBuf,
+        /// The file with the orders.
+        #[arg(long)]
+        orders: PathBuf,
+    },
     /// The process that the audit's MPI_Comm_spawn starts.
     Spawned {
         #[arg(long)]
@@ -81,7 +90,10 @@ enum Task {
 impl Task {
     fn library(&self) -> &PathBuf {
         match self {
-            Self::Audit { library, .. } | Self::Bench { library, .. } | Self::Spawned { library, .. } => library,
+            Self::Audit { library, .. }
+            | Self::Bench { library, .. }
+            | Self::Files { library, .. }
+            | Self::Spawned { library, .. } => library,
         }
     }
 }
@@ -110,7 +122,7 @@ fn perform<A: Abi>(task: &Task) -> Outcome {
         drop(world);
         return mpi.finish();
     }
-    if world.size < 2 {
+    if world.size < 2 && !matches!(task, Task::Files { .. }) {
         eprintln!("gambeson probe: the job has one process; start at least two: mpiexec -n 2");
         return world.abort(1);
     }
@@ -131,6 +143,7 @@ fn perform<A: Abi>(task: &Task) -> Outcome {
         Task::Bench { sizes, time, .. } => {
             measure::measure(&mpi, &world, &Measurement { sizes: sizes.clone(), time: Duration::from_millis(*time) })
         }
+        Task::Files { orders, .. } => files::serve(&mpi, &world, orders),
         Task::Spawned { .. } => Ok(()),
     };
     match outcome {

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::mpi::Failure;
 
+use super::files::work as files;
+
 /// Before each event, so that it is found in whatever else the job prints.
 const PREFIX: &str = "gambeson-probe: ";
 
@@ -24,6 +26,12 @@ pub(crate) enum Event {
     Ended { operation: usize },
     /// A measurement of the benchmark. From rank 0.
     Measured { quantity: String, size: usize, value: f64 },
+    /// What a work of `bench files` took. From rank 0.
+    Timed { quantity: files::Quantity, bytes: u64, seconds: f64 },
+    /// What a file of it is on disk. From rank 0.
+    File { name: String, seal: Option<files::Seal> },
+    /// All ranks are through with a work. From rank 0.
+    Done { serial: u64 },
     /// Everything was done. From rank 0.
     Finished,
 }

@@ -1,5 +1,7 @@
 //! `gambeson bench`: measures what sealing costs.
 
+mod files;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,6 +14,8 @@ use crate::bench::{self, Picture, Wanted, coupled, link};
 use crate::failure::Failure;
 use crate::probe::job::Starter;
 
+use files::Files;
+
 /// Measures what sealing costs
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -22,6 +26,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum What {
     Messages(Messages),
+    Files(Files),
     Link(Link),
     Coupled(Coupled),
     Sim(Sim),
@@ -185,6 +190,7 @@ the ratio of the best values, and median and best of the rounds' own ratios.";
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match &arguments.what {
         What::Messages(arguments) => messages(arguments),
+        What::Files(arguments) => arguments.execute(),
         What::Link(arguments) => links(arguments),
         What::Coupled(arguments) => coupled(arguments),
         What::Sim(arguments) => simulator(arguments),
