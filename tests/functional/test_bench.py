@@ -136,3 +136,92 @@ def test_a_plane_that_cannot_be_divided_is_refused(gambeson: Path) -> None:
     job = bench_here(gambeson, "coupled", "--cells", "16", "--processes", "3")
     assert job.status == 64
     assert "give a multiple of 6" in job.stderr
+
+
+def bench_files(gambeson: Path, mpi: Mpi, *options: str, ranks: str = "2", behind: tuple[str, ...] = ()) -> Job:
+    quick = ["-b", "128K", "-t", "64K", "--size", "512K", "--rounds", "2"]
+    command = [str(gambeson), "bench", "files", *quick, *options, "--", *mpi.mpiexec, "-n", ranks, *behind]
+    return run_marked(command, env={**clean_environment(), **mpi.common}, timeout=200)
+
+
+@pytest.mark.mpis("mpich", "openmpi")
+def test_files_are_measured_plain_and_sealed(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
+    file, pictures = tmp_path / "files.json", tmp_path / "pictures"
+    folder = tmp_path / "files"
+    folder.mkdir()
+    options = ["--dir", str(folder), "--json", str(file), "--pictures", str(pictures)]
+    job = bench_files(gambeson, mpi, *options).check()
+    report = json.loads(file.read_text())
+    assert (report["rounds"], len(report["load"])) == (2, 3)
+    measured = {(series["pattern"], series["map"], series["quantity"]) for series in report["series"]}
+    on_disk = any(quantity == "read_disk" for _, _, quantity in measured)
+    quantities = ["write", "read"] + ["read_disk"] * on_disk
+    contiguous = {("independent", "rule"), ("collective", "rule"), ("16 KiB pieces", "rule")}
+    maps = [("by rows", "rule"), ("by rows", "view")]
+    maps += [(f"by {split}", map_) for split in ("columns", "blocks") for map_ in ("rule", "view", "other")]
+    expected = {(*pattern, quantity) for pattern in [*contiguous, *maps] for quantity in quantities}
+    expected |= {(pattern, "rule", "write_synced") for pattern in ("independent", "collective")}
+    kernels = ("coll_perf", "matmul", "synthetic", "rows")
+    expected |= {(kernel, map_, "run") for kernel in kernels for map_ in ("view", "other")}
+    assert measured == expected | {("MPI_File_set_view", "rule", "set_view")}
+    for series in report["series"]:
+        plain, sealed = series["sides"]
+        assert (plain["side"], sealed["side"], series["ranks"]) == ("plain", "sealed", 2)
+        assert len(plain["seconds"]) == len(sealed["seconds"]) == 2
+        assert all(value > 0 for value in plain["seconds"] + sealed["seconds"])
+        assert set(sealed["ratio"]) == {"of_best", "median", "best"}
+    assert {type(aim["met"]) for aim in report["aims"]} == {bool}
+    for text in ("map != view, write, MiB/s", "MPI_File_set_view, ns", "Aims"):
+        assert text in job.stdout
+    for name in ("files", "files-figure-10" if on_disk else "files-figure-10-memory"):
+        assert "2 ranks" in "".join(ElementTree.parse(pictures / f"{name}.svg").getroot().itertext()) or name == "files"
+        assert (pictures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.mpis("mpich")
+def test_ranks_suites_and_blocks_are_swept(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
+    file = tmp_path / "files.json"
+    sweep = ["--ranks", "1,3", "--suites", "xaes-256-gcm,aes-256-gcm-siv", "--blocks", "64K,4K"]
+    options = ["--dir", str(tmp_path), "--patterns", "kernels", "--json", str(file), "--pictures", str(tmp_path)]
+    bench_files(gambeson, mpi, *sweep, *options, ranks="{ranks}").check()
+    series = json.loads(file.read_text())["series"]
+    assert {one["ranks"] for one in series} == {1, 3}
+    variants = [("xaes-256-gcm", 65536), ("aes-256-gcm-siv", 65536), ("xaes-256-gcm", 4096)]
+    for one in series:
+        assert [(side["suite"], side["block"]) for side in one["sides"][1:]] == variants
+    drawn = {path.stem for path in tmp_path.glob("*.svg")}
+    assert drawn >= {"files-figure-11a", "files-figure-11b"}
+    assert any(name.startswith("files-figure-10") for name in drawn)
+
+
+@pytest.mark.mpis("mpich")
+def test_a_sealed_side_that_is_in_clear_is_noticed(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
+    # The guard alone: messages are as they should be, and nothing stands before the routines of files.
+    guard = next(gambeson.parent.glob("libgambeson[-_]guard.so"))
+    job = bench_files(gambeson, mpi, "--dir", str(tmp_path), behind=("env", f"LD_PRELOAD={guard}"))
+    assert job.status == 70
+    assert "which the sealed side wrote, is in clear" in job.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.mpis("mpich")
+@pytest.mark.parametrize(
+    ("options", "ranks", "sentence"),
+    [
+        (["-t", "5000"], "2", "-t has to be a multiple of 4K"),
+        (["--ranks", "1,2"], "2", "no place for"),
+        ([], "{ranks}", "give the numbers of processes with --ranks"),
+        (["--blocks", "5000"], "2", "no power of two from 4K to 1M"),
+        (["--suites", "aes-256-xts"], "2", "aes-256-xts is no suite of a policy"),
+        (["--dir", "/nowhere"], "2", "/nowhere is no folder to measure in"),
+        (["--dir", "/dev/shm", "-b", "1G", "-s", "65536"], "2", "the measurement needs"),
+        (["--size", "100"], "2", "need a --size of"),
+    ],
+)
+def test_what_files_cannot_be_measured_with_is_explained(
+    gambeson: Path, mpi: Mpi, options: list[str], ranks: str, sentence: str
+) -> None:
+    job = bench_files(gambeson, mpi, *options, ranks=ranks)
+    assert job.status == 64
+    assert sentence in job.stderr

@@ -103,7 +103,7 @@ pub(crate) fn bench(
             .map_err(|error| Failure::system(format!("signals cannot be caught ({error})")))?;
     }
     let mut sides = wanted.sides();
-    let mut places = wanted.dirs.iter().map(|dir| Place::new(dir)).collect::<Result<Vec<_>, _>>()?;
+    let mut places = Place::all(&wanted.dirs)?;
     if wanted.gocryptfs {
         mount(&mut places, &mut sides);
     }

@@ -13,7 +13,9 @@ use super::sides::Side;
 
 /// A folder of our own in it.
 pub(super) struct Place {
-    pub(super) file_system: String,
+    /// What it is called: its file system, and where several have the same, which of them.
+    pub(super) name: String,
+    file_system: String,
     own: PathBuf,
     pub(super) mount: Option<Mount>,
 }
@@ -27,8 +29,23 @@ impl Place {
         let dir = dir
             .canonicalize()
             .map_err(|error| Failure::usage(format!("{} is no folder to measure in ({error})", dir.display())))?;
-        let own = make(&dir)?;
-        Ok(Self { file_system: file_system(&dir), own, mount: None })
+        let (own, file_system) = (make(&dir)?, file_system(&dir));
+        Ok(Self { name: file_system.clone(), file_system, own, mount: None })
+    }
+
+    /// All of them, each with a name of its own.
+    ///
+    /// # Errors
+    /// As of one.
+    pub(super) fn all(dirs: &[PathBuf]) -> Result<Vec<Self>, Failure> {
+        let mut places = dirs.iter().map(|dir| Self::new(dir)).collect::<Result<Vec<_>, _>>()?;
+        let kinds: Vec<String> = places.iter().map(|place| place.file_system.clone()).collect();
+        for (place, dir) in places.iter_mut().zip(dirs) {
+            if kinds.iter().filter(|kind| **kind == place.file_system).count() > 1 {
+                place.name = format!("{} ({})", place.file_system, dir.display());
+            }
+        }
+        Ok(places)
     }
 
     /// Where our folder is.
@@ -118,7 +135,7 @@ mod tests {
     fn a_folder_is_made_and_removed_and_its_room_is_known() {
         let place = Place::new(&std::env::temp_dir()).expect("there is room for a folder");
         let own = place.own().to_owned();
-        assert!(own.is_dir() && !place.file_system.contains("unknown"));
+        assert!(own.is_dir() && !place.name.contains("unknown"));
         assert!(place.check_room(1 << 60).is_err_and(|failure| failure.to_string().contains("MiB free")));
         drop(place);
         assert!(!own.exists());

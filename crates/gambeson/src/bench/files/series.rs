@@ -63,12 +63,12 @@ pub(super) fn add(
     (side, seconds): (Side, f64),
 ) {
     let same = |one: &Series| {
-        (&one.file_system, one.ranks, &one.pattern) == (&place.file_system, ranks, &pattern.name)
+        (&one.file_system, one.ranks, &one.pattern) == (&place.name, ranks, &pattern.name)
             && (one.group, one.map, one.quantity) == (pattern.group, pattern.map, quantity)
     };
     let at = all.iter().position(same).unwrap_or_else(|| {
         all.push(Series {
-            file_system: place.file_system.clone(),
+            file_system: place.name.clone(),
             is_memory: place.is_memory(),
             ranks,
             group: pattern.group,
