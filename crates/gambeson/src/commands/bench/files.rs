@@ -116,9 +116,7 @@ impl Files {
     fn wanted(&self) -> Result<Wanted, Failure> {
         let Self { block, transfer, .. } = *self;
         if transfer == 0 || !transfer.is_multiple_of(PAGE) || block == 0 || !block.is_multiple_of(transfer) {
-            return Err(Failure::usage(
-                "-t has to be a multiple of 4K, and -b a multiple of -t, as -b 64M -t 1M".to_owned(),
-            ));
+            return Err(Failure::usage("-t has to be a multiple of 4K, and -b a multiple of -t, as -b 64M -t 1M"));
         }
         let is_named = self.command.iter().any(|word| word.contains(RANKS));
         if is_named == self.ranks.is_empty() {
@@ -127,28 +125,16 @@ impl Files {
                 false => "--ranks has numbers that the command has no place for: mpiexec -n {ranks}",
             }));
         }
-        let mut blocks = self.blocks.clone();
-        let mut suites = self.suites.clone();
-        for index in (0..blocks.len()).rev() {
-            if blocks[..index].contains(&blocks[index]) {
-                blocks.remove(index);
-            }
-        }
-        for index in (0..suites.len()).rev() {
-            if suites[..index].contains(&suites[index]) {
-                suites.remove(index);
-            }
-        }
         Ok(Wanted {
             dirs: self.dir.clone(),
-            patterns: self.patterns.clone(),
+            patterns: each_once(&self.patterns),
             block,
             segments: self.segments as usize,
             transfer,
             size: self.size,
-            ranks: self.ranks.clone(),
-            suites,
-            blocks,
+            ranks: each_once(&self.ranks),
+            suites: each_once(&self.suites),
+            blocks: each_once(&self.blocks),
             rounds: self.rounds as usize,
             gocryptfs: self.beside.is_some(),
             core: self.core.clone(),
@@ -156,6 +142,11 @@ impl Files {
     }
 }
 
+fn each_once<T: Copy + PartialEq>(given: &[T]) -> Vec<T> {
+    given.iter().enumerate().filter(|&(index, one)| !given[..index].contains(one)).map(|(_, &one)| one).collect()
+}
+
+/// What transfers are multiples of: a word of each page is looked at.
 const PAGE: usize = 4096;
 
 fn suite(text: &str) -> Result<FileSuite, String> {
