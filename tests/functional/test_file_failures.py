@@ -1,0 +1,89 @@
+"""What MPI programs meet when storage, keys or rights of a sealed file fail: a class and a sentence, and no hang."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.jobs import Job
+from harness.sealed_files import Lab
+
+PROGRAM = "file_failures.py"
+FULL = ("NO_SPACE", "IO", "OTHER")
+
+
+def said(job: Job, what: str) -> list[str]:
+    """What each rank says of something."""
+    lines = [line.partition(f" {what}: ")[2] for line in job.stdout.splitlines() if f" {what}: " in line]
+    assert len(lines) == 3, job.describe()
+    return lines
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 6 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+# Intel MPI, where it takes its driver for NFS, keeps its lock on the bytes of a write that failed, and a rank that reads
+# them waits for ever.
+@pytest.mark.mpis("mpich", "openmpi")
+@pytest.mark.namespaces
+def test_a_full_disk(lab: Lab, small: Path) -> None:
+    keys, sealed = lab.keys("keys", "clinical"), small / "a.sealed"
+    job = lab.run("full", str(sealed), keys=keys, program=PROGRAM).check()
+    for what in ("collective", "alone"):
+        # ROMIO has the class MPI_ERR_IO for that, and OMPIO MPI_ERR_OTHER.
+        assert any(line.startswith(FULL) for line in said(job, what)), job.describe()
+        assert all(line.startswith((*FULL, "done")) for line in said(job, what)), job.describe()
+    assert said(job, "read") == ["done"] * 3, job.describe()
+    # With room again the file is as it was left: what was written before is there.
+    subprocess.run(["mount", "-o", "remount,size=64m", small], check=True)
+    if said(job, "close") != ["done"] * 3:
+        lab.tool({"GAMBESON_KEYS": str(keys)}, "file", "accept", "--leave-out", str(sealed))
+    assert said(lab.run("open", str(sealed), keys=keys, program=PROGRAM).check(), "read") == ["done"] * 3
+
+
+@pytest.mark.namespaces
+def test_a_file_system_for_reading_alone(lab: Lab, small: Path) -> None:
+    keys, sealed = lab.keys("keys", "clinical"), small / "a.sealed"
+    (lab.folder / "plain").write_bytes(b"".join(bytes([rank + 1]) * (512 << 10) for rank in range(3)))
+    seal = ["file", "seal", str(lab.folder / "plain"), str(sealed), "--label", "clinical"]
+    lab.tool({"GAMBESON_KEYS": str(keys)}, *seal)
+    subprocess.run(["mount", "-o", "remount,ro", small], check=True)
+    job = lab.run("reading", str(sealed), keys=keys, program=PROGRAM).check()
+    assert all(line.startswith(("READ_ONLY", "ACCESS")) for line in said(job, "open")), job.describe()
+    assert all(line.startswith("READ_ONLY") and "for reading only" in line for line in said(job, "write"))
+    assert said(job, "read") == ["done"] * 3, job.describe()
+
+
+def test_a_key_store_that_goes_away_in_the_midst_of_a_job(lab: Lab) -> None:
+    keys = lab.keys("keys", "clinical")
+    sealed, other = lab.folder / "a.sealed", lab.folder / "b.sealed"
+    # Each rank has it as a store of its own: what the launcher hands to a job does not go away.
+    job = lab.run("gone", str(sealed), str(other), str(keys), roles=[keys] * 3, program=PROGRAM).check()
+    for what in ("write", "sync", "read", "close"):
+        assert said(job, what) == ["done"] * 3, job.describe()
+    for line in said(job, "open"):
+        assert line.startswith("ACCESS") and str(keys) in line, job.describe()
+    keys.with_name("keys.away").rename(keys)
+    assert "nothing is wrong" in lab.tool({"GAMBESON_KEYS": str(keys)}, "file", "verify", str(sealed))
+
+
+def test_a_label_that_has_expired(lab: Lab) -> None:
+    keys, sealed, new = lab.keys("keys", "clinical"), lab.folder / "a.sealed", lab.folder / "b.sealed"
+    lab.run("full", str(sealed), keys=keys, program=PROGRAM).check()
+    lab.tool({"GAMBESON_KEYS": str(keys)}, "key", "expire", "--on", "now", "clinical")
+    for file in (sealed, new):
+        job = lab.run("open", str(file), keys=keys, program=PROGRAM).check()
+        for line in said(job, "write") + said(job, "read"):
+            assert line.startswith("ACCESS") and "expired" in line, job.describe()
+    lab.tool({"GAMBESON_KEYS": str(keys)}, "key", "expire", "--on", "never", "clinical")
+    job = lab.run("open", str(sealed), keys=keys, program=PROGRAM).check()
+    assert said(job, "write") == said(job, "read") == ["done"] * 3, job.describe()
