@@ -52,7 +52,7 @@ demo: ## a real program on real input, plain and sealed, with a capture running:
 
 .PHONY: example-patients
 example-patients: build ## parallel HDF5 on MPICH and Open MPI: patients' records under two labels
-	@$(TOOLS)/python examples/patients/demo.py
+	@python3 examples/patients/demo.py
 
 # --- what developers run
 

@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from conformance.record import Part, Record, compare, records, shown
+from conformance.files import FILE_SUITES, parts_of, run_files
+from conformance.record import ALL, Part, Record, compare, records, shown
 from conformance.suites import (
     IMB,
     IMB_MPIS,
-    SUITES,
     Outcomes,
     Result,
     mpi4py_modules,
@@ -48,14 +48,18 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[Mpi, int, str, str]]:
             for suite in arguments.suite:
                 if suite.startswith("IMB") and name not in IMB_MPIS:
                     continue
-                parts = arguments.modules or mpi4py_modules() if suite == "mpi4py" else [suite]
-                for part in parts:
+                if ranks != FILE_SUITES.get(suite, ranks):
+                    continue
+                wanted = parts_of(suite) if suite in FILE_SUITES else mpi4py_modules() if suite == "mpi4py" else [suite]
+                for part in [part for part in wanted if part in arguments.modules] or wanted:
                     yield mpi, ranks, suite, part
 
 
 def run(runner: Runner, mpi: Mpi, ranks: int, suite: str, part: str, known: Outcomes) -> Result:
     if suite == "mpi4py":
         return run_mpi4py(runner, mpi, ranks, [part], known)
+    if suite in FILE_SUITES:
+        return run_files(runner, mpi, ranks, suite, part, known)
     if suite == "operations":
         return run_operations(runner, mpi, ranks, known)
     return run_imb(runner, mpi, ranks, next(imb for imb in IMB if imb.name == suite), known)
@@ -94,8 +98,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mpi", nargs="+", default=list(mpis.ALL), choices=mpis.ALL)
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
-    parser.add_argument("--suite", nargs="+", default=SUITES, choices=SUITES)
-    parser.add_argument("--modules", nargs="+", default=[], help="only these modules of mpi4py's tests")
+    parser.add_argument("--suite", nargs="+", default=ALL, choices=ALL)
+    help_ = "only these modules of mpi4py's tests, or programs of HDF5's"
+    parser.add_argument("--modules", nargs="+", default=[], help=help_)
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--plain-only", action="store_true", help="run plain only")
     only.add_argument("--sealed-only", action="store_true", help="run sealed only, against the recorded plain results")
@@ -113,7 +118,11 @@ def main() -> int:
     for mpi, ranks, suite, part in plan(arguments):
         if mpi.name not in versions:
             versions[mpi.name] = library_version(mpi)
-        results = measure(Runner(gambeson), mpi, ranks, suite, part, arguments)
+        try:
+            results = measure(Runner(gambeson), mpi, ranks, suite, part, arguments)
+        except mpis.Unavailable as reason:
+            print(f"left out: {suite} {mpi.name} {ranks} {part}: {reason}", file=sys.stderr)
+            continue
         with records(arguments.write) as (plain, sealed):
             for result in results:
                 if result.sealed:

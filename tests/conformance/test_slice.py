@@ -6,10 +6,12 @@ What fails without Gambeson is recorded in plain.json.
 from __future__ import annotations
 
 import pytest
+from conformance.files import run_files
 from conformance.record import PAGE, Record, page
 from conformance.suites import IMB, Outcomes, Result, run_imb, run_mpi4py, run_operations
+from harness import hdf5
 from harness.jobs import Runner
-from harness.mpis import Mpi
+from harness.mpis import Mpi, Unavailable
 
 # One module per kind of operation, those that exercise most of the provider.
 MODULES = [
@@ -89,3 +91,24 @@ def test_imb_long(mpi: Mpi, runner: Runner, name: str) -> None:
 @pytest.mark.mpis("mpich", "openmpi", "intel", "debian-openmpi")
 def test_operations(mpi: Mpi, runner: Runner) -> None:
     check(run_operations(runner, mpi, 2, known("operations", mpi, 2)))
+
+
+@pytest.mark.timeout(300)
+def test_files_of_mpi4py(mpi: Mpi, runner: Runner) -> None:
+    check(run_files(runner, mpi, 2, "mpi4py-files", "test_file"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_access_to_files_of_mpi4py(mpi: Mpi, runner: Runner) -> None:
+    check(run_files(runner, mpi, 2, "mpi4py-files", "test_io", known("mpi4py-files", mpi, 2)))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("test", ["cdsetr", "cchunk3", "selnone"])
+def test_files_of_hdf5(mpi: Mpi, runner: Runner, test: str) -> None:
+    try:
+        hdf5.library(mpi)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    check(run_files(runner, mpi, 4, "hdf5", "testphdf5", only=test))
