@@ -17,6 +17,8 @@ def test_an_installed_gambeson_runs_jobs(gambeson: Path, mpi: Mpi, programs: Pro
     subprocess.run([ROOT / "tools" / "install.sh", gambeson.parent, prefix], check=True, capture_output=True)
     job = Runner(prefix / "bin" / "gambeson").run(mpi, [programs.path("partitioned.py")], n=2, cwd=tmp_path)
     assert "all ok" in job.check().stdout
+    headers = {path.name for path in (prefix / "include" / "gambeson").iterdir()}
+    assert headers == {"link.h", "gambeson_mpi.h", "gambeson_mpi.f90", "gambeson_mpi_f08.f90"}
     manual = (prefix / "share" / "man" / "man1" / "gambeson-run.1").read_text()
     assert "intra" in manual
     assert "gambeson" in (prefix / "share" / "bash-completion" / "completions" / "gambeson").read_text()

@@ -49,7 +49,7 @@ pub trait Body {
     /// As the file below has them.
     fn sync(&self) -> io::Result<()>;
 
-    /// Marks the file below as a sealed one, where it takes extended attributes. Nobody believes the mark, and nobody misses it.
+    /// Marks the file below as a sealed one, where it takes extended attributes. Nobody believes the mark or misses it.
     fn mark(&self) {}
 
     /// Waits for a lock on a range.

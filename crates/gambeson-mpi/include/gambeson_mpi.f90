@@ -1,8 +1,8 @@
 ! Sealed files in Fortran: which bytes are sealed under which label. What the arguments are is in gambeson_mpi.h.
 !
 ! Compile this file with the program, by the same compiler. Module gambeson_mpi is for `use mpi` and mpif.h, and
-! gambeson_mpi_f08 for `use mpi_f08`. The function proper is looked up at run time: nothing has to be linked, and in a job
-! that `gambeson run` did not start there is an error of the class MPI_ERR_UNSUPPORTED_OPERATION.
+! gambeson_mpi_f08 for `use mpi_f08`. The function proper is looked up at run time: nothing has to be linked, and in a
+! job that `gambeson run` did not start there is an error of the class MPI_ERR_UNSUPPORTED_OPERATION.
 
 module gambeson_mpi
   use, intrinsic :: iso_c_binding
@@ -31,7 +31,8 @@ module gambeson_mpi
 contains
 
   ! Blank strings stand for what is taken by default, as NULL does in C.
-  subroutine MPIX_File_set_encryption_map(fh, disp, etype, filetype, datarep, key_label, suite, block_size, info, ierror)
+  subroutine MPIX_File_set_encryption_map(fh, disp, etype, filetype, datarep, key_label, suite, block_size, info, &
+    ierror)
     integer, intent(in) :: fh, etype, filetype, block_size, info
     integer(kind=MPI_OFFSET_KIND), intent(in) :: disp
     character(len=*), intent(in) :: datarep, key_label, suite

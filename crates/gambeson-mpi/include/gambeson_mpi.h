@@ -1,7 +1,7 @@
 /* Sealed files: which bytes are sealed under which label.
  *
- * The function proper is in libgambeson-mpi.so, which `gambeson run` loads into every rank, and is looked up at run time:
- * nothing has to be linked (before glibc 2.34: -ldl). A program that runs without Gambeson gets an error.
+ * The function proper is in libgambeson-mpi.so, which `gambeson run` loads into every rank, and is looked up at run
+ * time: nothing has to be linked (before glibc 2.34: -ldl). A program that runs without Gambeson gets an error.
  */
 #ifndef GAMBESON_MPI_H
 #define GAMBESON_MPI_H
@@ -14,8 +14,8 @@ extern "C" {
 #endif
 
 /* Has the bytes of a file that a filetype covers, repeated from a displacement on as in a view (MPI-4.1 section 14.3),
- * sealed under a label. It is independent of the view, and bytes in no map are sealed as the policy's rule says; if none
- * seals the file, its first map makes it a sealed one, and they stay in clear.
+ * sealed under a label. It is independent of the view, and bytes in no map are sealed as the policy's rule says; if
+ * none seals the file, its first map makes it a sealed one, and they stay in clear.
  *
  * Collective over the file's ranks: each gives its own part, and those of one label are one map. The file has no data
  * yet. A map that is there already changes nothing.
@@ -30,9 +30,9 @@ extern "C" {
  * block_size  bytes of the file's blocks, a power of two from 4096 to 1048576, or 0 to leave them as they are
  * info        MPI_INFO_NULL
  *
- * Errors come by the file's error handler, on all ranks alike: MPI_ERR_ACCESS without a key, MPI_ERR_ARG for a file with
- * data, for maps that overlap and for parts that make none, MPI_ERR_READ_ONLY, and MPI_ERR_UNSUPPORTED_OPERATION in a job
- * that `gambeson run` did not start.
+ * Errors come by the file's error handler, on all ranks alike: MPI_ERR_ACCESS without a key, MPI_ERR_ARG for a file
+ * with data, for maps that overlap and for parts that make none, MPI_ERR_READ_ONLY, and MPI_ERR_UNSUPPORTED_OPERATION
+ * in a job that `gambeson run` did not start.
  */
 static inline int MPIX_File_set_encryption_map(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype filetype,
                                                const char *datarep, const char *key_label, const char *suite,

@@ -9,7 +9,8 @@ module gambeson_mpi_f08
 
 contains
 
-  subroutine MPIX_File_set_encryption_map(fh, disp, etype, filetype, datarep, key_label, suite, block_size, info, ierror)
+  subroutine MPIX_File_set_encryption_map(fh, disp, etype, filetype, datarep, key_label, suite, block_size, info, &
+    ierror)
     type(MPI_File), intent(in) :: fh
     integer(kind=MPI_OFFSET_KIND), intent(in) :: disp
     type(MPI_Datatype), intent(in) :: etype, filetype

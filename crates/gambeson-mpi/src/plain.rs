@@ -1,7 +1,7 @@
 //! Files that no rule seals: a map that is laid over one without data makes it a sealed file whose rest stays in clear.
 //!
-//! Until then the MPI library has the file, and nothing is kept of it but its name. When a map comes, the file is opened
-//! a second time below the sealed one, since the program's own handle may be for writing alone and have a view.
+//! Until then the MPI library has the file, and nothing is kept of it but its name. When a map comes, the file is
+//! opened a second time below the sealed one, since the program's own handle may be for writing alone and have a view.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -60,8 +60,8 @@ pub(crate) fn forget(file: usize) {
 /// Lays the first map over a file in clear; from then on the handle is that of a sealed file.
 ///
 /// # Errors
-/// On all ranks alike: the file has data, a rank's part is wrong, or what a map over a sealed file fails for. The file is
-/// then as it was.
+/// On all ranks alike: the file has data, a rank's part is wrong, or what a map over a sealed file fails for. The file
+/// is then as it was.
 pub(crate) fn lay(mpi: &'static Mpi, file: usize, own: Result<MapPart, Failure>) -> Result<(), Failure> {
     let Some((name, mode)) = known(|open| open.get(&file).map(|plain| (plain.name.clone(), plain.mode))) else {
         let what = "the file is in clear and not open for writing, so no map can be laid over it";

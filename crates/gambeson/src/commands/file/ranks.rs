@@ -1,5 +1,6 @@
-//! Several processes of one command, as `mpiexec -n 8 gambeson file verify FILE` starts them: each takes its share of the
-//! blocks, and the first says what came of it. They tell each other by messages of the MPI library that started them.
+//! Several processes of one command, as `mpiexec -n 8 gambeson file verify FILE` starts them: each takes its share of
+//! the blocks, and the first says what came of it. They tell each other by messages of the MPI library that started
+//! them.
 //!
 //! What one of them finds ends all of them alike, so everything that may fail is agreed on before they go on.
 
@@ -252,6 +253,6 @@ const LAUNCHERS: [&str; 10] = [
     "slurmstepd",
 ];
 const TAG: i32 = 1;
-/// Small enough to be copied through shared memory: libraries have the kernel copy longer messages from process to process,
-/// which it refuses for one that is closed to others.
+/// Small enough to be copied through shared memory: libraries have the kernel copy longer messages from process to
+/// process, which it refuses for one that is closed to others.
 const PIECE: usize = 1024;
