@@ -146,3 +146,19 @@ def test_programs_of_the_standard_abi_write_sealed_files(lab: Lab, programs: Pro
         assert job.stdout.count("found what was written") == 3, job.describe()
     assert (lab.folder / "a.sealed").read_bytes().startswith(b"GMBSNFIL")
     assert (lab.folder / "a.plain").stat().st_size == 4 * 30_000 * 3
+
+
+@pytest.mark.mpis("debian-openmpi")
+def test_pnetcdf_opens_what_it_has_written(lab: Lab, programs: Programs) -> None:
+    if not Path("/usr/include/pnetcdf.h").is_file():
+        pytest.skip("PnetCDF is missing: run tools/bootstrap.sh conformance as root, which installs libpnetcdf-dev")
+    assert lab.mpi.mpicc
+    program = programs.compile(lab.mpi.mpicc, "netcdf.c", "-lpnetcdf")
+    keys = lab.keys("keys", "clinical")
+    environment = {**clean_environment(), **lab.mpi.common, "HOME": str(lab.folder), "GAMBESON_KEYS": str(keys)}
+    options = ["run", "--quiet", "--policy", str(lab.folder / "gambeson.toml"), "--", *lab.mpi.mpiexec, "-n", "3"]
+    for name, begin in (("a.sealed", b"GMBSNFIL"), ("a.plain", b"CDF")):
+        command = [str(lab.gambeson), *options, str(program), str(lab.folder / name)]
+        job = run_marked(command, env=environment, timeout=60, cwd=lab.folder).check()
+        assert job.stdout.count("found what was written") == 3, job.describe()
+        assert (lab.folder / name).read_bytes().startswith(begin)

@@ -9,6 +9,7 @@
 //!   │                       │     ├─ memory ──┐
 //!   ├──> control, open      │     └─ view ────┴─> datatype: flattened
 //!   └──> handles, plain     └─ shared_pointer
+//! pnetcdf: the one question that PnetCDF asks past MPI
 //! mpi: the library's functions ── abi: its constants, fortran: its handles there       error: classes and sentences
 //! ```
 
@@ -29,6 +30,7 @@ mod mpi;
 mod no_keys;
 mod open;
 mod plain;
+mod pnetcdf;
 mod sealed;
 mod shared_pointer;
 mod view;
