@@ -134,7 +134,13 @@ mod tests {
             ("*ab", "/x/aab", true),
             ("*.nc", "/x/a.nc/b", false),
         ] {
-            let rule = FileRule { pattern: pattern.into(), label: None, suite: FileSuite::default(), block_len: 4096 };
+            let rule = FileRule {
+                pattern: pattern.into(),
+                label: None,
+                suite: FileSuite::default(),
+                block_len: 4096,
+                two_slots: false,
+            };
             assert_eq!(rule.matches(path), expected, "{pattern} {path}");
         }
     }

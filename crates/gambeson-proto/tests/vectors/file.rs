@@ -139,7 +139,8 @@ impl Files {
         map.gather(place, &block, &mut bytes);
         if let Some(index) = share.entry {
             let epoch = number(said, "epoch") as u16;
-            let entry = data_key(given, table, share.region, epoch).seal_in_place(&write, &mut bytes);
+            let plain = bytes.clone();
+            let entry = data_key(given, table, share.region, epoch).seal(&write, &plain, &mut bytes);
             self.body.put(geometry.entry(write.block, index, half), &entry.encode());
             if said["anchored"] != false {
                 self.anchored.push((write.block, index, entry));
