@@ -138,9 +138,11 @@ def test_a_plane_that_cannot_be_divided_is_refused(gambeson: Path) -> None:
     assert "give a multiple of 6" in job.stderr
 
 
+QUICK = ["-b", "128K", "-t", "64K", "--size", "512K", "--rounds", "2"]
+
+
 def bench_files(gambeson: Path, mpi: Mpi, *options: str, ranks: str = "2", behind: tuple[str, ...] = ()) -> Job:
-    quick = ["-b", "128K", "-t", "64K", "--size", "512K", "--rounds", "2"]
-    command = [str(gambeson), "bench", "files", *quick, *options, "--", *mpi.mpiexec, "-n", ranks, *behind]
+    command = [str(gambeson), "bench", "files", *options, "--", *mpi.mpiexec, "-n", ranks, *behind]
     return run_marked(command, env={**clean_environment(), **mpi.common}, timeout=200)
 
 
@@ -150,7 +152,7 @@ def test_files_are_measured_plain_and_sealed(gambeson: Path, mpi: Mpi, tmp_path:
     folder = tmp_path / "files"
     folder.mkdir()
     options = ["--dir", str(folder), "--json", str(file), "--pictures", str(pictures)]
-    job = bench_files(gambeson, mpi, *options).check()
+    job = bench_files(gambeson, mpi, *QUICK, *options).check()
     report = json.loads(file.read_text())
     assert (report["rounds"], len(report["load"])) == (2, 3)
     measured = {(series["pattern"], series["map"], series["quantity"]) for series in report["series"]}
@@ -185,7 +187,7 @@ def test_ranks_suites_and_blocks_are_swept(gambeson: Path, mpi: Mpi, tmp_path: P
     file = tmp_path / "files.json"
     sweep = ["--ranks", "1,3", "--suites", "xaes-256-gcm,aes-256-gcm-siv", "--blocks", "64K,4K"]
     options = ["--dir", str(tmp_path), "--patterns", "kernels", "--json", str(file), "--pictures", str(tmp_path)]
-    bench_files(gambeson, mpi, *sweep, *options, ranks="{ranks}").check()
+    bench_files(gambeson, mpi, *QUICK, *sweep, *options, ranks="{ranks}").check()
     series = json.loads(file.read_text())["series"]
     assert {one["ranks"] for one in series} == {1, 3}
     variants = [("xaes-256-gcm", 65536), ("aes-256-gcm-siv", 65536), ("xaes-256-gcm", 4096)]
@@ -200,7 +202,7 @@ def test_ranks_suites_and_blocks_are_swept(gambeson: Path, mpi: Mpi, tmp_path: P
 def test_a_sealed_side_that_is_in_clear_is_noticed(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
     # The guard alone: messages are as they should be, and nothing stands before the routines of files.
     guard = next(gambeson.parent.glob("libgambeson[-_]guard.so"))
-    job = bench_files(gambeson, mpi, "--dir", str(tmp_path), behind=("env", f"LD_PRELOAD={guard}"))
+    job = bench_files(gambeson, mpi, *QUICK, "--dir", str(tmp_path), behind=("env", f"LD_PRELOAD={guard}"))
     assert job.status == 70
     assert "which the sealed side wrote, is in clear" in job.stderr
     assert not list(tmp_path.iterdir())
@@ -217,7 +219,7 @@ def test_a_sealed_side_that_is_in_clear_is_noticed(gambeson: Path, mpi: Mpi, tmp
         (["--suites", "aes-256-xts"], "2", "aes-256-xts is no suite of a policy"),
         (["--dir", "/nowhere"], "2", "/nowhere is no folder to measure in"),
         (["--dir", "/dev/shm", "-b", "1G", "-s", "65536"], "2", "the measurement needs"),
-        (["--size", "100"], "2", "need a --size of"),
+        (["--dir", "/dev/shm", "--size", "100"], "2", "need a --size of"),
     ],
 )
 def test_what_files_cannot_be_measured_with_is_explained(
