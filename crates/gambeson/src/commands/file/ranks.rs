@@ -55,14 +55,20 @@ pub(super) fn together(
 ) -> Result<ExitCode, Failure> {
     let ranks = started.map_or_else(|| Ok(Ranks { rank: 0, size: 1, world: None }), Ranks::start)?;
     let done = ranks.check_hosts().and_then(|()| act(&ranks));
-    let is_first = ranks.is_first();
+    if !ranks.are_several() {
+        return done;
+    }
+    if let Err(failure) = &done
+        && ranks.is_first()
+    {
+        eprintln!("gambeson: {failure}");
+    }
+    // A launcher ends all when one has ended with a failure: nobody does before the first has said what it has to say.
+    ranks.told(())?;
     if let Some(world) = ranks.world {
         world.finish().map_err(broken)?;
     }
-    match done {
-        Err(failure) if !is_first => Ok(failure.status.into()),
-        done => done,
-    }
+    Ok(done.unwrap_or_else(|failure| failure.status.into()))
 }
 
 impl Ranks {
