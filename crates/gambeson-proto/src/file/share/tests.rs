@@ -60,7 +60,8 @@ fn gcm_siv_gives_what_the_rfc_publishes() {
 
 /// Seals what is in a buffer, whose place the sealed bytes take.
 fn seal_in_place(key: &DataKey, write: &Write, share: &mut [u8]) -> Entry {
-    key.seal(write, &share.to_vec(), share)
+    let plain = share.to_vec();
+    key.seal(write, &plain, share)
 }
 
 #[test]
