@@ -23,7 +23,7 @@ extern "C" {
  * fh          a file that is open for writing
  * disp        bytes from the file's start to the first filetype
  * etype       as for MPI_File_set_view
- * filetype    as for MPI_File_set_view; its runs must not overlap
+ * filetype    as for MPI_File_set_view; its runs must not overlap. Without bytes: this rank adds none
  * datarep     "native", or NULL for the same
  * key_label   a label under which at least one rank may write
  * suite       "xaes-256-gcm", "aes-256-gcm-siv", "aes-256-xts", or NULL for the first

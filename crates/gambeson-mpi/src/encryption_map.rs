@@ -129,7 +129,10 @@ fn part(
     // The types are checked as those of a view that is written through.
     let view = View::new(mpi, displacement, etype, filetype, false, true)?;
     let pieces = view.pieces().map(|(at, length)| Piece { offset: at.cast_unsigned(), len: length.cast_unsigned() });
-    let part = Part::new(displacement.cast_unsigned(), view.extent().cast_unsigned(), pieces)
+    let pieces: Vec<Piece> = pieces.filter(|piece| piece.len > 0).collect();
+    let part = (!pieces.is_empty())
+        .then(|| Part::new(displacement.cast_unsigned(), view.extent().cast_unsigned(), pieces))
+        .transpose()
         .map_err(|error| Failure::new(class.argument, format!("the filetype makes no map: {error}")))?;
     Ok(MapPart { label, suite, block_len, part })
 }

@@ -22,7 +22,8 @@ pub(crate) struct MapPart {
     pub(crate) suite: FileSuite,
     /// Bytes of a block; none: as they are.
     pub(crate) block_len: Option<u32>,
-    pub(crate) part: Part,
+    /// None: this rank adds no bytes.
+    pub(crate) part: Option<Part>,
 }
 
 impl SealedEngine {
@@ -212,12 +213,14 @@ fn told(mpi: &Mpi, ranks: Ranks, name: &str, own: &MapPart) -> Result<Vec<Map>, 
     message.bytes(own.label.as_bytes());
     message.u32(own.suite as u32);
     message.u32(own.block_len.unwrap_or(0));
-    message.u64(own.part.displacement());
-    message.u64(own.part.extent());
-    message.u32(u32::try_from(own.part.pieces().len()).expect("a map has fewer pieces"));
-    for piece in own.part.pieces() {
-        message.u64(piece.offset);
-        message.u64(piece.len);
+    if let Some(part) = &own.part {
+        message.u64(part.displacement());
+        message.u64(part.extent());
+        message.u32(u32::try_from(part.pieces().len()).expect("a map has fewer pieces"));
+        for piece in part.pieces() {
+            message.u64(piece.offset);
+            message.u64(piece.len);
+        }
     }
     let outgoing = vec![message.0; ranks.size as usize];
     let incoming = ranks.exchange(mpi, &outgoing)?;
@@ -226,9 +229,12 @@ fn told(mpi: &Mpi, ranks: Ranks, name: &str, own: &MapPart) -> Result<Vec<Map>, 
         let label = String::from_utf8_lossy(reader.bytes()).into_owned();
         let suite = FileSuite::from_number(reader.u32() as u8).expect("a rank names a suite that there is");
         let block_len = Some(reader.u32()).filter(|&length| length > 0);
-        let (displacement, extent) = (reader.u64(), reader.u64());
-        let pieces: Vec<Piece> = (0..reader.u32()).map(|_| Piece { offset: reader.u64(), len: reader.u64() }).collect();
-        let part = Part::new(displacement, extent, pieces).expect("it was one at its rank");
+        let part = (!reader.is_done()).then(|| {
+            let (displacement, extent) = (reader.u64(), reader.u64());
+            let pieces: Vec<Piece> =
+                (0..reader.u32()).map(|_| Piece { offset: reader.u64(), len: reader.u64() }).collect();
+            Part::new(displacement, extent, pieces).expect("it was one at its rank")
+        });
         MapPart { label, suite, block_len, part }
     });
     let parts: Vec<MapPart> = parts.collect();
@@ -243,15 +249,16 @@ fn merge(all: &[MapPart]) -> Result<Vec<Map>, String> {
             return Err("the ranks gave different lengths of blocks for the map".to_owned());
         }
         match maps.iter_mut().find(|map| map.label.as_ref() == Some(&given.label)) {
-            Some(map) if map.suite == given.suite => map.parts.push(given.part.clone()),
+            Some(map) if map.suite == given.suite => map.parts.extend(given.part.clone()),
             Some(_) => return Err(format!("the ranks gave different suites for label \"{}\" of the map", given.label)),
-            None => {
-                maps.push(Map { label: Some(given.label.clone()), suite: given.suite, parts: vec![given.part.clone()] })
-            }
+            None => maps.push(Map {
+                label: Some(given.label.clone()),
+                suite: given.suite,
+                parts: given.part.iter().cloned().collect(),
+            }),
         }
     }
     for map in &mut maps {
-        map.parts.retain(|part| !part.pieces().is_empty());
         map.parts = Part::merge(std::mem::take(&mut map.parts));
     }
     maps.retain(|map| !map.parts.is_empty());

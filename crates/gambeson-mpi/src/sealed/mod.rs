@@ -154,9 +154,12 @@ impl Engine for SealedEngine {
         self.lay(&own)
     }
 
+    /// What vouches for the data is on the disk with it: without, a host that loses its power would leave blocks that
+    /// nobody believes.
     fn sync(&mut self) -> Result<(), Failure> {
+        let anchored = self.anchor(gambeson_file::Then::GoOn);
         self.file.body().sync_all()?;
-        self.anchor(gambeson_file::Then::GoOn)
+        anchored
     }
 
     fn close(&mut self) -> Result<(), Failure> {
