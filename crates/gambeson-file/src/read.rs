@@ -111,11 +111,33 @@ impl<B: Body> SealedFile<B> {
                     fetch.push(self.geometry.entry(access.block, index, half), ENTRY_LEN);
                 }
             }
+            if let Some((offset, length)) = self.unused_entries(block.iter(), half) {
+                fetch.push(offset, length);
+            }
             for access in block.iter().filter(|access| is_in(access, half)) {
                 let (from, to) = fetched(plan, access);
                 fetch.push(self.data(access, half) + u64::from(from), (to - from) as usize);
             }
         }
+    }
+
+    /// Where a slot has entries between those of some shares and their data that no share of the block has, and their
+    /// bytes. They are accessed along, so that what lies on both sides is one piece.
+    pub(crate) fn unused_entries<'a>(
+        &self,
+        mut accesses: impl Iterator<Item = &'a Access> + Clone,
+        half: Half,
+    ) -> Option<(u64, usize)> {
+        let entries = self.geometry.shares;
+        if entries == 1 {
+            return None;
+        }
+        let last = accesses.clone().filter_map(|access| access.share.entry).max()?;
+        let block = accesses.next()?.block;
+        let map = self.header.table().layout().block(block);
+        let used = map.shares().iter().filter_map(|share| share.entry).max()? + 1;
+        let is_next = last + 1 == used && used < entries;
+        is_next.then(|| (self.geometry.entry(block, used, half), usize::from(entries - used) * ENTRY_LEN))
     }
 
     /// Opens what was fetched for these shares, all that were fetched of each block, into the request's buffer.
@@ -132,6 +154,8 @@ impl<B: Body> SealedFile<B> {
                 let here = block.iter().filter(|access| is_in(access, half)).map(|access| self::fetched(plan, access));
                 let length = here.map(|(from, to)| (to - from) as usize).sum();
                 let entries = take(&mut rest, sealed * ENTRY_LEN);
+                let unused = self.unused_entries(block.iter(), half);
+                take(&mut rest, unused.map_or(0, |(_, length)| length));
                 halves[half as usize] = HalfFetched { entries, data: take(&mut rest, length) };
             }
             for access in block {

@@ -99,7 +99,7 @@ impl<B: Body> SealedFile<B> {
         self.check_may_write()?;
         let mut plan = std::mem::take(&mut self.plan);
         self.plan(&mut plan, extents, u64::MAX);
-        let result = self.write_plan(&plan, from);
+        let result = self.write_shares(&plan, plan.accesses(), from);
         self.plan = plan;
         if let (Some(session), Some(end)) = (&mut self.session, end_of(extents)) {
             session.size = session.size.max(end);
@@ -118,10 +118,14 @@ impl<B: Body> SealedFile<B> {
         }
     }
 
-    fn write_plan(&mut self, plan: &Plan, from: &[u8]) -> Result<(), Error> {
+    /// Writes what a plan says of some of its shares, as [`SealedFile::write`].
+    ///
+    /// # Errors
+    /// As [`SealedFile::write`].
+    pub fn write_shares(&mut self, plan: &Plan, shares: &[Access], from: &[u8]) -> Result<(), Error> {
         let mut staged = std::mem::take(&mut self.staged);
         let mut failed = None;
-        let mut rest = plan.accesses();
+        let mut rest = shares;
         while !rest.is_empty() {
             // Neighbouring blocks, as many as stay in the processor's cache: one lock, one write.
             let mut count = 0;
@@ -279,6 +283,10 @@ impl<B: Body> SealedFile<B> {
                 staged.push(self.geometry.entry(part.access.block, index, part.half), ENTRY_LEN);
                 sealed += 1;
             }
+        }
+        if let Some((offset, length)) = self.unused_entries(parts.iter().map(|part| part.access), parts[0].half) {
+            let unused = staged.push(offset, length);
+            staged.room[unused].fill(0);
         }
         let mut at = entries;
         for part in parts {

@@ -65,13 +65,20 @@ impl SealedEngine {
         own.retain(|access| !lost.contains(&(access.block, access.share.region)));
 
         let mut staged = Staged::default();
-        let sealed = self.file.without_locks(|file| file.stage(&plan, &own, from, &mut staged));
-        note(&mut failed, self, sealed);
-        let written = self.write_staged(&staged)?;
-        if written.is_err() {
-            self.file.doubt(&own);
+        let is_scattered = !is_dense(&own, self.file.geometry().block_len);
+        if self.ranks.max(self.mpi, i64::from(is_scattered))? == 0 {
+            // Nobody else writes these shares, and putting them together with others' would gain nothing.
+            let written = self.file.without_locks(|file| file.write_shares(&plan, &own, from));
+            note(&mut failed, self, written);
+        } else {
+            let sealed = self.file.without_locks(|file| file.stage(&plan, &own, from, &mut staged));
+            note(&mut failed, self, sealed);
+            let written = self.write_staged(&staged)?;
+            if written.is_err() {
+                self.file.doubt(&own);
+            }
+            note(&mut failed, self, written);
         }
-        note(&mut failed, self, written);
 
         let (plan, bytes) = parts.merged(&self.file, &incoming);
         staged.clear();
@@ -81,7 +88,8 @@ impl SealedEngine {
             self.file.doubt(plan.accesses());
         }
         let merged = sealed.and(written);
-        // No rank goes on before its bytes are there that others have merged: it may read them at once.
+        // No rank goes on before its bytes are there that others have merged: it may read them at once. Nor does anybody write
+        // alone where the library still writes gaps back as it has read them.
         let fails = self.ranks.max(self.mpi, i64::from(merged.is_err()))? != 0;
         note(&mut failed, self, merged);
         if fails && failed.is_none() {
@@ -93,8 +101,6 @@ impl SealedEngine {
         {
             self.file.extend_known(end);
         }
-        // The library may write gaps between pieces back as it has read them: until all are done, nobody writes there alone.
-        self.ranks.barrier(self.mpi)?;
         failed.map_or(Ok(()), Err)
     }
 
@@ -252,6 +258,13 @@ impl SealedEngine {
         let all = self.ranks.gather(self.mpi, &[own.0.cast_signed(), own.1.cast_signed()])?;
         Ok(all.chunks(2).map(|hull| (hull[0].cast_unsigned(), hull[1].cast_unsigned())).collect())
     }
+}
+
+/// Whether shares are nearly all that there is from the first to the last of them.
+fn is_dense(own: &[Access], block_len: u32) -> bool {
+    let (Some(first), Some(last)) = (own.first(), own.last()) else { return true };
+    let bytes: u64 = own.iter().map(|access| u64::from(access.share.len)).sum();
+    8 * bytes >= 7 * (last.block - first.block + 1) * u64::from(block_len)
 }
 
 /// Tells an owner of what this rank has of a share: all of it, or runs, with their bytes if it is to write them.

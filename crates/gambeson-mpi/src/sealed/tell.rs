@@ -40,12 +40,6 @@ impl Ranks {
         mpi.reduce(own, mpi.abi.max, self.communicator)
     }
 
-    /// Waits for all ranks.
-    pub(crate) fn barrier(&self, mpi: &Mpi) -> Result<(), Failure> {
-        // SAFETY: the communicator is live.
-        mpi.check(unsafe { (mpi.call.barrier)(self.communicator) }, "MPI_Barrier")
-    }
-
     /// Bytes of one rank for all.
     pub(crate) fn broadcast(&self, mpi: &Mpi, root: i32, own: Option<Vec<u8>>) -> Result<Vec<u8>, Failure> {
         let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
