@@ -69,9 +69,17 @@ def test_what_lays_no_map_leaves_a_file_in_clear(lab: Lab, package: Package) -> 
     keys, file = lab.keys("keys", "trial"), lab.folder / "a.plain"
     python = {"PYTHONPATH": str(package.folder)}
     job = lab.run("refused", str(file), keys=keys, program="encryption_map.py", env=python).check()
-    for said in ("unknown label: True", "wrong at one: True", "data: True", "reading: True"):
+    for said in ("unknown label: True", "wrong at one: True", "data: True", "reading: True", "sequential: True"):
         assert job.stdout.count(said) == 3, job.describe()
     assert file.stat().st_size == 3000
+
+
+def test_a_program_without_gambeson_is_told(lab: Lab, package: Package) -> None:
+    program = ROOT / "tests" / "programs" / "encryption_map.py"
+    command = [*lab.mpi.mpiexec, "-n", "2", lab.mpi.python, str(program), "alone", str(lab.folder / "a.plain")]
+    environment = {**clean_environment(), **lab.mpi.common, "PYTHONPATH": str(package.folder)}
+    job = run_marked(command, env=environment, timeout=60).check()
+    assert job.stdout.count("alone: True") == 2, job.describe()
 
 
 def test_maps_from_c(lab: Lab, programs: Programs) -> None:

@@ -1,5 +1,5 @@
-"""Files with maps: `encryption_map.py write|read|view|refused FILE`. Of each 300 bytes, half of every hundred are a
-trial's; `view` and `refused` are for files that no rule seals."""
+"""Files with maps: `encryption_map.py write|read|view|refused|alone FILE`. Of each 300 bytes, half of every hundred are
+a trial's; `view`, `refused` and `alone` are for files that no rule seals."""
 
 from __future__ import annotations
 
@@ -103,9 +103,24 @@ def refused(name: str) -> None:
     said = laid(file, part, "trial")
     say(f"data: {said.startswith(str(MPI.ERR_ARG)) and 'gambeson file seal' in said}")
     file.Close()
-    file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
-    say(f"reading: {laid(file, part, 'trial').startswith(str(MPI.ERR_READ_ONLY))}")
+    for said, mode, error in (
+        ("reading", MPI.MODE_RDONLY, MPI.ERR_READ_ONLY),
+        ("sequential", MPI.MODE_WRONLY | MPI.MODE_SEQUENTIAL, MPI.ERR_UNSUPPORTED_OPERATION),
+    ):
+        file = MPI.File.Open(WORLD, name, mode)
+        say(f"{said}: {laid(file, part, 'trial').startswith(f'{error} ')}")
+        file.Close()
+
+
+def alone(name: str) -> None:
+    """Started without Gambeson."""
+    file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    try:
+        laid(file, MPI.BYTE, "trial")
+    except RuntimeError as error:
+        say(f"alone: {'gambeson run' in str(error)}")
     file.Close()
 
 
-{"write": write, "read": read, "view": view, "refused": refused}[sys.argv[1]](sys.argv[2])
+actions = {"write": write, "read": read, "view": view, "refused": refused, "alone": alone}
+actions[sys.argv[1]](sys.argv[2])

@@ -125,19 +125,13 @@ impl<B: Body> SealedFile<B> {
     /// bytes. They are accessed along, so that what lies on both sides is one piece.
     pub(crate) fn unused_entries<'a>(
         &self,
-        mut accesses: impl Iterator<Item = &'a Access> + Clone,
+        accesses: impl Iterator<Item = &'a Access>,
         half: Half,
     ) -> Option<(u64, usize)> {
-        let entries = self.geometry.shares;
-        if entries == 1 {
-            return None;
-        }
-        let last = accesses.clone().filter_map(|access| access.share.entry).max()?;
-        let block = accesses.next()?.block;
-        let map = self.header.table().layout().block(block);
-        let used = map.shares().iter().filter_map(|share| share.entry).max()? + 1;
-        let is_next = last + 1 == used && used < entries;
-        is_next.then(|| (self.geometry.entry(block, used, half), usize::from(entries - used) * ENTRY_LEN))
+        let last = accesses.max_by_key(|access| access.share.entry)?;
+        let (used, all) = (last.share.entries, self.geometry.shares);
+        let is_next = used < all && last.share.entry.is_some_and(|entry| entry + 1 == used);
+        is_next.then(|| (self.geometry.entry(last.block, used, half), usize::from(all - used) * ENTRY_LEN))
     }
 
     /// Opens what was fetched for these shares, all that were fetched of each block, into the request's buffer.

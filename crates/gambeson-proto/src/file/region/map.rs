@@ -21,6 +21,8 @@ pub struct Share {
     pub region: RegionId,
     /// Which of the slot's entries is its; `None`: it is plain.
     pub entry: Option<u8>,
+    /// How many of the slot's entries the block uses.
+    pub entries: u8,
     /// Where it begins in the block's data.
     pub area: u32,
     /// Its bytes.
@@ -50,7 +52,8 @@ struct Several {
 
 impl BlockMap {
     pub(super) fn whole(block_len: u32, region: RegionId, is_sealed: bool) -> Self {
-        let share = Share { region, entry: is_sealed.then_some(0), area: 0, len: block_len };
+        let entries = u8::from(is_sealed);
+        let share = Share { region, entry: is_sealed.then_some(0), entries, area: 0, len: block_len };
         BlockMap(Kind::One { share, run: Run { offset: 0, len: block_len, within: 0 } })
     }
 
@@ -214,10 +217,13 @@ fn several(regions: &Regions, all: &[(u32, u32, RegionId)]) -> BlockMap {
             within += len;
         }
         let is_sealed = regions.is_sealed(region);
-        map.shares.push(Share { region, entry: is_sealed.then_some(entry), area, len: within });
+        map.shares.push(Share { region, entry: is_sealed.then_some(entry), entries: 0, area, len: within });
         map.ends.push(map.runs.len());
         area += within;
         entry += u8::from(is_sealed);
+    }
+    for share in &mut map.shares {
+        share.entries = entry;
     }
     BlockMap(Kind::Several(map))
 }
