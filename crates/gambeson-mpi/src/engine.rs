@@ -39,6 +39,6 @@ pub(crate) trait Engine: Send {
     /// Makes what was written last, and visible to all.
     fn sync(&mut self) -> Result<(), Failure>;
 
-    /// Ends the use of the file.
+    /// Ends the use of the file. No rank is done before all have begun.
     fn close(&mut self) -> Result<(), Failure>;
 }

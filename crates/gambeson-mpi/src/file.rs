@@ -341,9 +341,8 @@ impl Sealed {
 
     /// Fails on all ranks alike if they gave different numbers.
     pub(crate) fn same(&self, number: i64, what: &str) -> Result<(), Failure> {
-        let greatest = self.mpi.reduce(number, self.mpi.abi.max, self.communicator)?;
-        let differs = self.mpi.reduce(i64::from(number != greatest), self.mpi.abi.max, self.communicator)?;
-        if differs != 0 {
+        let [greatest, least] = self.mpi.max([number, number.wrapping_neg()], self.communicator)?;
+        if greatest != least.wrapping_neg() {
             return Err(
                 self.failure(self.mpi.abi.class.not_same, &format!("the ranks gave different values of {what}"))
             );

@@ -73,7 +73,9 @@ functions! {
     scan = PMPI_Scan(Data, Room, c_int, H, H, H);
     allgather = PMPI_Allgather(Data, c_int, H, Room, c_int, H, H);
     alltoall = PMPI_Alltoall(Data, c_int, H, Room, c_int, H, H);
-    alltoallv = PMPI_Alltoallv(Data, *const c_int, *const c_int, H, Room, *const c_int, *const c_int, H, H);
+    isend = PMPI_Isend(Data, c_int, H, c_int, c_int, H, Out);
+    irecv = PMPI_Irecv(Room, c_int, H, c_int, c_int, H, Out);
+    wait = PMPI_Wait(Out, usize);
 
     type_size = PMPI_Type_size_x(H, Long);
     type_extent = PMPI_Type_get_extent_x(H, Long, Long);
@@ -188,25 +190,26 @@ impl Mpi {
         Ok((lower, extent))
     }
 
-    /// One number that all ranks of a communicator reduce.
+    /// The greatest of each of some numbers of all ranks of a communicator.
     ///
     /// # Errors
     /// The library's.
-    pub(crate) fn reduce(&self, number: i64, operation: usize, communicator: usize) -> Result<i64, Failure> {
-        let mut result = 0_i64;
-        // SAFETY: one MPI_INT64_T goes in and one comes out.
+    pub(crate) fn max<const N: usize>(&self, own: [i64; N], communicator: usize) -> Result<[i64; N], Failure> {
+        let mut greatest = [0_i64; N];
+        let (int64, max) = (self.abi.int64, self.abi.max);
+        // SAFETY: N of MPI_INT64_T go in and come out.
         let status = unsafe {
             (self.call.allreduce)(
-                (&raw const number).cast(),
-                (&raw mut result).cast(),
-                1,
-                self.abi.int64,
-                operation,
+                own.as_ptr().cast(),
+                greatest.as_mut_ptr().cast(),
+                N as c_int,
+                int64,
+                max,
                 communicator,
             )
         };
         self.check(status, "MPI_Allreduce")?;
-        Ok(result)
+        Ok(greatest)
     }
 
     /// Bytes of one rank for all.

@@ -169,8 +169,6 @@ pub(crate) unsafe fn close(file: *mut usize) -> Option<c_int> {
     let closed = {
         let _inside = Inside::enter();
         let closed = sealed.state().engine.close();
-        // SAFETY: the communicator is our own.
-        unsafe { (mpi.call.barrier)(sealed.communicator) };
         if sealed.rank == 0 {
             sealed.state().shared.remove();
         }

@@ -136,16 +136,17 @@ fn take_over(
     let carried = Carried::of(mpi, file);
     let own = own.and_then(|own| carried.map(|carried| (own, carried)));
     // One rank's mistake is told to all before they begin.
-    let fails = ranks.max(mpi, i64::from(own.is_err()))? != 0;
+    let mut length = 0;
+    // SAFETY: the handle is open, and the result ours.
+    let sized = mpi.check(unsafe { (mpi.call.file_get_size)(file, &raw mut length) }, "MPI_File_get_size");
+    let own = sized.and(own);
+    let [fails, length] = ranks.max(mpi, [i64::from(own.is_err()), length])?;
     let (own, mut carried) = own?;
-    if fails {
+    if fails != 0 {
         let what = format!("{shown}: another rank's part of the map is wrong, and says why");
         return Err(Failure::new(mpi.abi.class.argument, what));
     }
-    let mut length = 0;
-    // SAFETY: the handle is open, and the result ours.
-    mpi.check(unsafe { (mpi.call.file_get_size)(file, &raw mut length) }, "MPI_File_get_size")?;
-    if ranks.max(mpi, length)? > 0 {
+    if length > 0 {
         let what = format!(
             "{shown}: it is in clear and has data; a map is laid over a file before anything is written to it, and `gambeson file seal` seals one that is there"
         );

@@ -10,9 +10,11 @@ impl SealedEngine {
     /// Anchors the file and closes it, or goes on.
     pub(super) fn anchor(&mut self, then: Then) -> Result<(), Failure> {
         let Some(leader) = self.leader else { return Ok(()) };
-        let size = self.greatest_size()?;
         let mut dirty = self.file.take_written();
-        let cut = self.agree_on_cut(dirty.cut)?;
+        // All ranks have cut the file together, so they know of the same cuts.
+        let cut = dirty.cut.map_or(i64::MIN, |block| -block.cast_signed());
+        let (size, cut) = self.greatest_size_and(cut)?;
+        let cut = (cut != i64::MIN).then(|| (-cut).cast_unsigned());
         dirty.cut = cut;
         if self.ranks.rank == leader {
             dirty.with_cut_group(self.file.geometry());
@@ -22,7 +24,7 @@ impl SealedEngine {
         let finished = (self.ranks.rank == leader).then(|| {
             let digests = digests?;
             let head = self.file.finish(&digests, cut, size, then).map_err(|error| self.failure(&error))?;
-            Ok(head.encode())
+            Ok(if then == Then::GoOn { head.encode() } else { Vec::new() })
         });
         let head = self.ranks.told_bytes(self.mpi, leader, finished)?;
         if self.ranks.rank != leader && then == Then::GoOn {
@@ -34,16 +36,20 @@ impl SealedEngine {
 
     /// The file's size as far as any rank knows.
     pub(super) fn greatest_size(&mut self) -> Result<u64, Failure> {
-        let size = self.file.size().map_err(|error| self.failure(&error));
-        let known = size.as_ref().copied().unwrap_or(0).cast_signed();
-        let greatest = self.ranks.max(self.mpi, known)?.cast_unsigned();
-        size.map(|_| greatest)
+        self.greatest_size_and(0).map(|(size, _)| size)
     }
 
-    /// All ranks have cut the file together, so they know of the same cuts.
-    fn agree_on_cut(&self, cut: Option<u64>) -> Result<Option<u64>, Failure> {
-        let least = self.ranks.max(self.mpi, cut.map_or(i64::MIN, |block| -block.cast_signed()))?;
-        Ok((least != i64::MIN).then(|| (-least).cast_unsigned()))
+    /// The file's size as far as any rank knows, and the greatest of a number that each has.
+    fn greatest_size_and(&mut self, number: i64) -> Result<(u64, i64), Failure> {
+        let size = self.file.size().map_err(|error| self.failure(&error));
+        let known = size.as_ref().copied().unwrap_or(0).cast_signed();
+        let [fails, greatest, number] = self.ranks.max(self.mpi, [i64::from(size.is_err()), known, number])?;
+        size?;
+        if fails != 0 {
+            let what = format!("{}: another rank does not find its end, and says why", self.path.display());
+            return Err(Failure::new(self.mpi.abi.class.io, what));
+        }
+        Ok((greatest.cast_unsigned(), number))
     }
 
     /// Takes the groups that are this rank's into their entry tables; their digests.
@@ -62,7 +68,7 @@ impl SealedEngine {
         let outgoing: Vec<Vec<u8>> = outgoing.into_iter().map(|message| message.0).collect();
         let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
         let mut groups: std::collections::BTreeMap<u64, Vec<Written>> = std::collections::BTreeMap::new();
-        for message in &incoming {
+        for (_, message) in incoming.each() {
             let mut reader = Reader::new(message);
             while !reader.is_done() {
                 let group = groups.entry(reader.u64()).or_default();
@@ -108,7 +114,7 @@ impl SealedEngine {
         outgoing[leader as usize] = message.0;
         let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
         let mut all = Vec::new();
-        for message in incoming.iter().filter(|message| !message.is_empty()) {
+        for (_, message) in incoming.each().filter(|(_, message)| !message.is_empty()) {
             let mut reader = Reader::new(message);
             if reader.u32() != 0 {
                 let class = reader.u32() as i32;

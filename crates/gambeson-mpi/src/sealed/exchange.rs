@@ -4,13 +4,14 @@
 //! that may write the region, which merges and seals them; fine interleaving is then an exchange of parts and nothing
 //! else. What was sealed is written by collective calls below. Reading is the reverse: small parts are asked of owners.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gambeson_file::{Access, Extent, Plan, Run, Staged};
 use gambeson_proto::file::region::RegionId;
 
 use super::SealedEngine;
 use super::parcel::{Reader, Writer};
+use super::tell::Messages;
 use crate::error::Failure;
 
 /// A share.
@@ -60,38 +61,28 @@ impl SealedEngine {
         }
         let outgoing: Vec<Vec<u8>> = outgoing.into_iter().map(|message| message.0).collect();
         let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        drop(outgoing);
         let parts = Parts::of(&incoming);
-        let lost = self.settle(&parts)?;
-        own.retain(|access| !lost.contains(&(access.block, access.share.region)));
-
-        let mut staged = Staged::default();
-        let is_scattered = !is_dense(&own, self.file.geometry().block_len);
-        if self.ranks.max(self.mpi, i64::from(is_scattered))? == 0 {
-            // Nobody else writes these shares, and putting them together with others' would gain nothing.
-            let written = self.file.without_locks(|file| file.write_shares(&plan, &own, from));
-            note(&mut failed, self, written);
-        } else {
-            let sealed = self.file.without_locks(|file| file.stage(&plan, &own, from, &mut staged));
-            note(&mut failed, self, sealed);
-            let written = self.write_staged(&staged)?;
-            if written.is_err() {
-                self.file.doubt(&own);
-            }
-            note(&mut failed, self, written);
+        let merged = parts.merged(&self.file);
+        let lost = parts.lost(self.ranks.size as usize);
+        // Nobody else writes these shares. Where a rank has nearly all from the first to the last of them, putting them together
+        // with others' would gain nothing.
+        let block_len = self.file.geometry().block_len;
+        let is_scattered = !is_dense(&own, block_len) || !is_dense(merged.accesses(), block_len);
+        let conflicts = lost.iter().any(|message| !message.is_empty());
+        let [conflict, scattered] = self.ranks.max(self.mpi, [i64::from(conflicts), i64::from(is_scattered)])?;
+        if conflict != 0 {
+            let lost = self.settle(&lost)?;
+            own.retain(|access| !lost.contains(&(access.block, access.share.region)));
         }
-
-        let (plan, bytes) = parts.merged(&self.file, &incoming);
-        staged.clear();
-        let sealed = self.file.without_locks(|file| file.stage(&plan, plan.accesses(), &bytes, &mut staged));
-        let written = self.write_staged(&staged)?;
-        if written.is_err() {
-            self.file.doubt(plan.accesses());
-        }
-        let merged = sealed.and(written);
+        let together = scattered != 0;
+        let written = self.write_own(&plan, &own, from, together)?;
+        note(&mut failed, self, written);
+        let written = self.write_own(&merged, merged.accesses(), &incoming.bytes, together)?;
         // No rank goes on before its bytes are there that others have merged: it may read them at once. Nor does anybody write
         // alone where the library still writes gaps back as it has read them.
-        let fails = self.ranks.max(self.mpi, i64::from(merged.is_err()))? != 0;
-        note(&mut failed, self, merged);
+        let fails = self.ranks.any(self.mpi, written.is_err())?;
+        note(&mut failed, self, written);
         if fails && failed.is_none() {
             let what = "another rank could not write blocks that it had merged for this one, and says why";
             failed = Some(Failure::new(self.mpi.abi.class.io, format!("{}: {what}", self.path.display())));
@@ -104,26 +95,12 @@ impl SealedEngine {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Shares that several ranks have all of are written by the last of them alone; those that the others lose.
-    fn settle(&self, parts: &Parts) -> Result<std::collections::BTreeSet<Key>, Failure> {
-        let mut lost: Vec<Writer> = (0..self.ranks.size).map(|_| Writer::default()).collect();
-        let mut conflict = 0;
-        for (key, of) in &parts.0 {
-            let mut whole = of.iter().filter(|part| part.runs.is_empty()).map(|part| part.source).rev();
-            whole.next();
-            for source in whole {
-                conflict = 1;
-                lost[source].u64(key.0);
-                lost[source].u32(key.1.into());
-            }
-        }
-        let mut own = std::collections::BTreeSet::new();
-        if self.ranks.max(self.mpi, conflict)? == 0 {
-            return Ok(own);
-        }
-        let lost: Vec<Vec<u8>> = lost.into_iter().map(|message| message.0).collect();
-        for message in self.ranks.exchange(self.mpi, &lost)? {
-            let mut reader = Reader::new(&message);
+    /// The shares that this rank has all of and another, too, who writes them: what owners say, told to all.
+    fn settle(&self, lost: &[Vec<u8>]) -> Result<BTreeSet<Key>, Failure> {
+        let incoming = self.ranks.exchange(self.mpi, lost)?;
+        let mut own = BTreeSet::new();
+        for (_, message) in incoming.each() {
+            let mut reader = Reader::new(message);
             while !reader.is_done() {
                 own.insert((reader.u64(), reader.u32() as RegionId));
             }
@@ -131,17 +108,30 @@ impl SealedEngine {
         Ok(own)
     }
 
-    /// Writes what was sealed, if any rank has something.
-    fn write_staged(&self, staged: &Staged) -> Result<Result<(), gambeson_file::Error>, Failure> {
-        let pieces = staged.pieces().len() as i64;
+    /// Seals and writes shares that are this rank's alone to write: by itself, or in one call of all.
+    fn write_own(
+        &mut self,
+        plan: &Plan,
+        shares: &[Access],
+        from: &[u8],
+        together: bool,
+    ) -> Result<Result<(), gambeson_file::Error>, Failure> {
+        if !together {
+            return Ok(self.file.without_locks(|file| file.write_shares(plan, shares, from)));
+        }
+        let mut staged = Staged::default();
+        let sealed = self.file.without_locks(|file| file.stage(plan, shares, from, &mut staged));
         let body = self.file.body();
         let reached = body.reach(staged.pieces());
-        let most = self.ranks.max(self.mpi, pieces)?;
+        let [most] = self.ranks.max(self.mpi, [staged.pieces().len() as i64])?;
         if most == 0 {
-            return Ok(Ok(()));
+            return Ok(sealed);
         }
         let written = body.write_all(staged.pieces(), staged.bytes(), most == 1).and(reached);
-        Ok(written.map_err(|error| self.file.storage_error("writing it failed", error)))
+        if written.is_err() {
+            self.file.doubt(shares);
+        }
+        Ok(sealed.and(written.map_err(|error| self.file.storage_error("writing it failed", error))))
     }
 
     /// Reads what each rank wants, together.
@@ -156,7 +146,7 @@ impl SealedEngine {
             access.share.entry.is_some() && plan.runs(access).len() > 1 && 2 * wanted <= u64::from(access.share.len)
         };
         let small: Vec<Access> = plan.accesses().iter().filter(is_small).copied().collect();
-        if self.ranks.max(self.mpi, small.len() as i64)? == 0 {
+        if !self.ranks.any(self.mpi, !small.is_empty())? {
             clipped?;
             return self.file.read(extents, into).map_err(|error| self.failure(&error));
         }
@@ -182,7 +172,7 @@ impl SealedEngine {
         let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
         let answers = self.answer(&incoming);
         let answers = self.ranks.exchange(self.mpi, &answers)?;
-        for (asked, answer) in asked.iter().zip(&answers).filter(|(asked, _)| !asked.is_empty()) {
+        for (asked, (_, answer)) in asked.iter().zip(answers.each()).filter(|(asked, _)| !asked.is_empty()) {
             let mut reader = Reader::new(answer);
             let sentence = reader.bytes();
             if !sentence.is_empty() {
@@ -207,9 +197,9 @@ impl SealedEngine {
 
     /// What other ranks have asked for, opened: for each an error's sentence, if there is one, and the bytes in the order
     /// in which it asked.
-    fn answer(&mut self, incoming: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    fn answer(&mut self, incoming: &Messages) -> Vec<Vec<u8>> {
         let wanted = Parts::of(incoming);
-        let mut lengths = vec![0; incoming.len()];
+        let mut lengths = vec![0; self.ranks.size as usize];
         for part in wanted.0.values().flatten() {
             lengths[part.source] += part.length();
         }
@@ -292,7 +282,7 @@ struct Part {
     source: usize,
     /// Where in the share and how long; none: all of it.
     runs: Vec<(u32, u32)>,
-    /// Where the bytes begin in the source's message.
+    /// Where the bytes begin in what came in.
     place: usize,
     /// How many bytes the source has asked for before.
     before: usize,
@@ -308,9 +298,9 @@ impl Part {
 struct Parts(BTreeMap<Key, Vec<Part>>);
 
 impl Parts {
-    fn of(incoming: &[Vec<u8>]) -> Self {
+    fn of(incoming: &Messages) -> Self {
         let mut parts: BTreeMap<Key, Vec<Part>> = BTreeMap::new();
-        for (source, message) in incoming.iter().enumerate() {
+        for (source, (start, message)) in incoming.each().enumerate() {
             let mut reader = Reader::new(message);
             let mut before = 0;
             while !reader.is_done() {
@@ -318,7 +308,7 @@ impl Parts {
                 let runs: Vec<(u32, u32)> = (0..reader.u32()).map(|_| (reader.u32(), reader.u32())).collect();
                 let mut part = Part { source, runs, place: 0, before };
                 if reader.u32() == 1 {
-                    part.place = reader.skip(part.length());
+                    part.place = start + reader.skip(part.length());
                 }
                 before += part.length();
                 parts.entry(key).or_default().push(part);
@@ -327,9 +317,9 @@ impl Parts {
         Parts(parts)
     }
 
-    /// The parts of shares that no rank has all of, as one request of this owner's.
-    fn merged(&self, file: &gambeson_file::SealedFile<super::MpiBody>, incoming: &[Vec<u8>]) -> (Plan, Vec<u8>) {
-        let (mut plan, mut bytes) = (Plan::default(), Vec::new());
+    /// The parts of shares that no rank has all of, as one request of this owner's for what came in.
+    fn merged(&self, file: &gambeson_file::SealedFile<super::MpiBody>) -> Plan {
+        let mut plan = Plan::default();
         for (&(block, region), parts) in &self.0 {
             // Who has all of a share has every byte that others have, too: what overlaps may end as either has it.
             if parts.iter().any(|part| part.runs.is_empty()) {
@@ -339,8 +329,7 @@ impl Parts {
             for part in parts {
                 let mut place = part.place;
                 for &(at, length) in &part.runs {
-                    runs.push(Run { at, length, buffer: bytes.len() });
-                    bytes.extend_from_slice(&incoming[part.source][place..place + length as usize]);
+                    runs.push(Run { at, length, buffer: place });
                     place += length as usize;
                 }
             }
@@ -348,7 +337,21 @@ impl Parts {
             let (_, share) = map.share(region).expect("a rank has a part of a share that there is");
             plan.push(block, *share, apart(runs).into_iter());
         }
-        (plan, bytes)
+        plan
+    }
+
+    /// Shares that several ranks have all of are written by the last of them alone: for each rank, those that it loses.
+    fn lost(&self, ranks: usize) -> Vec<Vec<u8>> {
+        let mut lost: Vec<Writer> = (0..ranks).map(|_| Writer::default()).collect();
+        for (key, of) in &self.0 {
+            let mut whole = of.iter().filter(|part| part.runs.is_empty()).map(|part| part.source).rev();
+            whole.next();
+            for source in whole {
+                lost[source].u64(key.0);
+                lost[source].u32(key.1.into());
+            }
+        }
+        lost.into_iter().map(|message| message.0).collect()
     }
 }
 

@@ -9,9 +9,9 @@ use gambeson_proto::file::region::{Part, Piece, RegionId};
 use gambeson_proto::file::table::{Label, Table};
 use gambeson_proto::file::{FileId, FileSuite, Geometry};
 
-use super::open::{Place, open};
+use super::open::{Place, open_head, told_head};
 use super::parcel::{Reader, Writer};
-use super::{MpiBody, Ranks, SealedEngine, failure};
+use super::{Ranks, SealedEngine, failure};
 use crate::engine::Engine;
 use crate::error::Failure;
 use crate::mpi::Mpi;
@@ -75,18 +75,15 @@ impl SealedEngine {
         let signatures = signatures(self.mpi, self.ranks, self.keys.as_ref(), table)?;
         self.close()?;
         let leader = self.leader.expect("a file that is open for writing has a leader");
-        let name = self.path.to_string_lossy().into_owned();
-        let written = (self.ranks.rank == leader).then(|| {
-            let generation = self.file.header().state().generation + 1;
-            let body = MpiBody::new(self.mpi, self.below, &self.path);
-            create::write_first_at(&name, &body, self.keys.as_ref(), table.clone(), &signatures, generation)
-                .map_err(|error| failure(self.mpi, &error))
-        });
-        self.ranks.told(self.mpi, leader, written)?;
-        let path = self.path.clone();
+        let (name, path) = (self.path.to_string_lossy().into_owned(), self.path.clone());
         let place = Place { file: self.below, name: &name, path: &path, is_writable: true };
+        let head = told_head(self.mpi, self.ranks, place, leader, |body| {
+            let generation = self.file.header().state().generation + 1;
+            create::write_first_at(&name, body, self.keys.as_ref(), table.clone(), &signatures, generation)
+                .map_err(|error| failure(self.mpi, &error))
+        })?;
         let is_atomic = self.is_atomic;
-        *self = open(self.mpi, self.ranks, place, self.keys.clone(), None)?;
+        *self = open_head(self.mpi, self.ranks, place, self.keys.clone(), head)?;
         self.is_atomic = is_atomic;
         Ok(())
     }
@@ -119,15 +116,14 @@ pub(crate) fn map_plain(
     create::make_room(&mut fields);
     let table = create::table(place.name, fields).map_err(|error| failure(mpi, &error))?;
     let signatures = signatures(mpi, ranks, keys.as_ref(), &table)?;
-    let written = (ranks.rank == maker).then(|| {
-        let body = MpiBody::new(mpi, place.file, place.path);
-        create::write_first(place.name, &body, keys.as_ref(), table, &signatures).map_err(|error| failure(mpi, &error))
-    });
-    ranks.told(mpi, maker, written)?;
-    open(mpi, ranks, place, keys, None).map(Some)
+    let head = told_head(mpi, ranks, place, maker, |body| {
+        create::write_first(place.name, body, keys.as_ref(), table, &signatures).map_err(|error| failure(mpi, &error))
+    })?;
+    open_head(mpi, ranks, place, keys, head).map(Some)
 }
 
-/// A key for each of some maps, whose regions have the numbers from `first` on; and who offers it.
+/// A key for each of some maps, whose regions have the numbers from `first` on, by the first rank that may write under its
+/// label; and who that is.
 fn offers(
     mpi: &Mpi,
     ranks: Ranks,
@@ -136,54 +132,61 @@ fn offers(
     file: FileId,
     (first, maps): (usize, &[Map]),
 ) -> Result<Vec<(i32, Offer)>, Failure> {
-    let mut offers = Vec::with_capacity(maps.len());
-    for (map, region) in maps.iter().zip(first..) {
-        let label = map.label.as_deref().expect("a map names a label");
-        let region = RegionId::try_from(region)
-            .map_err(|_| Failure::new(mpi.abi.class.argument, format!("{name}: it has too many maps")))?;
-        offers.push(offer(mpi, ranks, keys, name, label, (file, region))?);
+    if maps.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(offers)
+    let labels: Vec<&str> = maps.iter().map(|map| map.label.as_deref().expect("a map names a label")).collect();
+    let known: Vec<_> = labels.iter().map(|label| keys.label(label)).collect();
+    let may: Vec<i64> = known.iter().map(|known| i64::from(matches!(known, Ok(label) if label.may_write))).collect();
+    let all = ranks.gather(mpi, &may)?;
+    let mut message = Writer::default();
+    let mut makers = Vec::with_capacity(maps.len());
+    for (place, (label, known)) in labels.iter().zip(known).enumerate() {
+        let Some(who) = all.chunks(maps.len()).position(|may| may[place] == 1) else {
+            let why = known.map_or_else(|error| error.to_string(), |_| "it is here for reading alone".to_owned());
+            let what = format!("{name}: no rank may write under label \"{label}\" of the map; this one: {why}");
+            return Err(Failure::new(mpi.abi.class.access, what));
+        };
+        let region = RegionId::try_from(first + place)
+            .map_err(|_| Failure::new(mpi.abi.class.argument, format!("{name}: it has too many maps")))?;
+        if ranks.rank == who as i32 {
+            put_offer(&mut message, create::offer(keys, label, file, region, 1));
+        }
+        makers.push(who);
+    }
+    let incoming = ranks.told_by_all(mpi, message.0)?;
+    let mut readers: Vec<Reader<'_>> = incoming.each().map(|(_, message)| Reader::new(message)).collect();
+    let offers = labels.iter().zip(makers).map(|(label, who)| {
+        let offer = take_offer(&mut readers[who], label);
+        offer.map(|offer| (who as i32, offer)).map_err(|what| Failure::new(mpi.abi.class.access, what))
+    });
+    offers.collect()
 }
 
-/// A key for one region, by the first rank that may write under its label; and who that is.
-fn offer(
-    mpi: &Mpi,
-    ranks: Ranks,
-    keys: &dyn Keys,
-    name: &str,
-    label: &str,
-    (file, region): (FileId, RegionId),
-) -> Result<(i32, Offer), Failure> {
-    let own = keys.label(label);
-    let may = matches!(&own, Ok(own) if own.may_write);
-    let who = ranks.gather(mpi, &[i64::from(may)])?.iter().position(|&may| may == 1);
-    let Some(who) = who else {
-        let why = own.map_or_else(|error| error.to_string(), |_| "it is here for reading alone".to_owned());
-        let what = format!("{name}: no rank may write under label \"{label}\" of the map; this one: {why}");
-        return Err(Failure::new(mpi.abi.class.access, what));
-    };
-    let made = (ranks.rank == who as i32).then(|| {
-        let offer = create::offer(keys, label, file, region, 1)
-            .map_err(|error| Failure::new(mpi.abi.class.access, error.to_string()))?;
-        let mut message = Writer::default();
-        message.u32(offer.label.version);
-        message.0.extend(offer.label.verifying_key);
-        message.0.extend(offer.commitment);
-        message.bytes(&offer.wrapped);
-        Ok(message.0)
-    });
-    let message = ranks.told_bytes(mpi, who as i32, made)?;
-    let mut reader = Reader::new(&message);
+/// An offer, or why there is none.
+fn put_offer(message: &mut Writer, offer: Result<Offer, gambeson_keys::KeyError>) {
+    match offer {
+        Ok(offer) => {
+            message.bytes(&[]);
+            message.u32(offer.label.version);
+            message.bytes(&offer.label.verifying_key);
+            message.bytes(&offer.commitment);
+            message.bytes(&offer.wrapped);
+        }
+        Err(error) => message.bytes(error.to_string().as_bytes()),
+    }
+}
+
+fn take_offer(reader: &mut Reader<'_>, label: &str) -> Result<Offer, String> {
+    let failed = reader.bytes();
+    if !failed.is_empty() {
+        return Err(String::from_utf8_lossy(failed).into_owned());
+    }
     let version = reader.u32();
-    let mut array = || -> [u8; 32] {
-        let place = reader.skip(32);
-        message[place..place + 32].try_into().expect("32 bytes")
-    };
+    let mut array = || -> [u8; 32] { reader.bytes().try_into().expect("32 bytes") };
     let (verifying_key, commitment) = (array(), array());
     let wrapped = reader.bytes().to_vec();
-    let label = Label { name: label.to_owned(), version, verifying_key };
-    Ok((who as i32, Offer { label, wrapped, commitment }))
+    Ok(Offer { label: Label { name: label.to_owned(), version, verifying_key }, wrapped, commitment })
 }
 
 /// The signatures that all ranks together can give for a table.
@@ -191,17 +194,15 @@ fn signatures(mpi: &Mpi, ranks: Ranks, keys: &dyn Keys, table: &Table) -> Result
     let mut message = Writer::default();
     for (place, signature) in create::sign(keys, table) {
         message.u32(place.into());
-        message.0.extend(signature);
+        message.bytes(&signature);
     }
-    let outgoing = vec![message.0; ranks.size as usize];
-    let incoming = ranks.exchange(mpi, &outgoing)?;
+    let incoming = ranks.told_by_all(mpi, message.0)?;
     let mut signatures = Vec::new();
-    for message in &incoming {
+    for (_, message) in incoming.each() {
         let mut reader = Reader::new(message);
         while !reader.is_done() {
             let place = reader.u32() as u16;
-            let at = reader.skip(64);
-            signatures.push((place, message[at..at + 64].try_into().expect("64 bytes")));
+            signatures.push((place, reader.bytes().try_into().expect("64 bytes")));
         }
     }
     Ok(signatures)
@@ -222,9 +223,8 @@ fn told(mpi: &Mpi, ranks: Ranks, name: &str, own: &MapPart) -> Result<Vec<Map>, 
             message.u64(piece.len);
         }
     }
-    let outgoing = vec![message.0; ranks.size as usize];
-    let incoming = ranks.exchange(mpi, &outgoing)?;
-    let parts = incoming.iter().map(|message| {
+    let incoming = ranks.told_by_all(mpi, message.0)?;
+    let parts = incoming.each().map(|(_, message)| {
         let mut reader = Reader::new(message);
         let label = String::from_utf8_lossy(reader.bytes()).into_owned();
         let suite = FileSuite::from_number(reader.u32() as u8).expect("a rank names a suite that there is");

@@ -145,7 +145,7 @@ impl Engine for SealedEngine {
 
     fn set_map(&mut self, own: Result<MapPart, Failure>) -> Result<(), Failure> {
         // One rank's mistake is told to all before they begin.
-        let fails = self.ranks.max(self.mpi, i64::from(own.is_err()))? != 0;
+        let fails = self.ranks.any(self.mpi, own.is_err())?;
         let own = own?;
         if fails {
             let what = format!("{}: another rank's part of the map is wrong, and says why", self.path.display());
@@ -163,6 +163,9 @@ impl Engine for SealedEngine {
     }
 
     fn close(&mut self) -> Result<(), Failure> {
-        self.anchor(gambeson_file::Then::Close)
+        match self.leader {
+            Some(_) => self.anchor(gambeson_file::Then::Close),
+            None => self.ranks.wait(self.mpi),
+        }
     }
 }

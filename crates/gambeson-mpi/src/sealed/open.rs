@@ -42,13 +42,41 @@ pub(crate) fn open(
     keys: Arc<dyn Keys>,
     new: Option<&New>,
 ) -> Result<SealedEngine, Failure> {
+    let head = match new {
+        Some(new) => make(mpi, ranks, place, keys.as_ref(), new)?,
+        None => told_head(mpi, ranks, place, 0, |_| Ok(()))?,
+    };
+    open_head(mpi, ranks, place, keys, head)
+}
+
+/// The head of a file, read by one rank once it has done what is to be done before.
+pub(super) fn told_head(
+    mpi: &'static Mpi,
+    ranks: Ranks,
+    place: Place<'_>,
+    who: i32,
+    first: impl FnOnce(&MpiBody) -> Result<(), Failure>,
+) -> Result<Head, Failure> {
+    let read = (ranks.rank == who).then(|| {
+        let body = MpiBody::new(mpi, place.file, place.path);
+        first(&body).and_then(|()| read_head(mpi, place.name, &body))
+    });
+    let head = ranks.told_bytes(mpi, who, read)?;
+    Ok(Head::decode(&head).expect("a head was sent"))
+}
+
+/// Opens a sealed file of which the head is known, at all ranks.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_head(
+    mpi: &'static Mpi,
+    ranks: Ranks,
+    place: Place<'_>,
+    keys: Arc<dyn Keys>,
+    head: Head,
+) -> Result<SealedEngine, Failure> {
     let body = || MpiBody::new(mpi, place.file, place.path);
-    if let Some(new) = new {
-        make(mpi, ranks, place, keys.as_ref(), new)?;
-    }
-    let read = (ranks.rank == 0).then(|| read_head(mpi, place.name, &body()));
-    let head = ranks.told_bytes(mpi, 0, read)?;
-    let head = Head::decode(&head).expect("rank 0 has sent a head");
     let mut file = check(mpi, ranks, place.name, &body, head, &keys)?;
     let access = Access::of(mpi, ranks, &file)?;
     let leader = if place.is_writable {
@@ -86,8 +114,8 @@ pub(crate) fn open(
     })
 }
 
-/// Makes the file, at the first rank that may write under its label.
-fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new: &New) -> Result<(), Failure> {
+/// Makes the file, at the first rank that may write under its label; its head.
+fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new: &New) -> Result<Head, Failure> {
     let label = keys.label(&new.label);
     let may = matches!(&label, Ok(label) if label.may_write);
     let all = ranks.gather(mpi, &[i64::from(may)])?;
@@ -102,12 +130,10 @@ fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new:
         );
         return Err(Failure::new(mpi.abi.class.access, what));
     };
-    let made = (ranks.rank == maker as i32).then(|| {
+    told_head(mpi, ranks, place, maker as i32, |body| {
         let map = Map { label: Some(new.label.clone()), suite: new.suite, parts: Vec::new() };
-        let body = MpiBody::new(mpi, place.file, place.path);
-        create(place.name, &body, keys, new.shape, &[map]).map_err(|error| failure(mpi, &error))
-    });
-    ranks.told(mpi, maker as i32, made)
+        create(place.name, body, keys, new.shape, &[map]).map_err(|error| failure(mpi, &error))
+    })
 }
 
 fn read_head(mpi: &Mpi, name: &str, body: &MpiBody) -> Result<Vec<u8>, Failure> {
@@ -145,6 +171,9 @@ fn check(
     let Some(knows) = all.iter().position(|&verdict| verdict == KNOWS) else {
         return opened.map_err(|error| failure(mpi, &error));
     };
+    if all.iter().all(|&verdict| verdict == KNOWS) {
+        return opened.map_err(|error| failure(mpi, &error));
+    }
     let told = opened.as_ref().ok().filter(|_| ranks.rank == knows as i32);
     let table = ranks.broadcast(mpi, knows as i32, told.map(|file| file.header().table().digest().to_vec()))?;
     let file = opened.or_else(|_| {
@@ -156,7 +185,7 @@ fn check(
 
 /// The result, if it is one at all ranks.
 fn agreed<T>(mpi: &Mpi, ranks: Ranks, result: Result<T, Error>) -> Result<T, Failure> {
-    let failed = ranks.max(mpi, i64::from(result.is_err()))? != 0;
+    let failed = ranks.any(mpi, result.is_err())?;
     let result = result.map_err(|error| failure(mpi, &error))?;
     if failed {
         return Err(Failure::new(mpi.abi.class.io, "another rank failed at this, and says why"));

@@ -35,18 +35,36 @@ impl Ranks {
         Ok(all)
     }
 
-    /// The greatest number of any rank.
-    pub(crate) fn max(&self, mpi: &Mpi, own: i64) -> Result<i64, Failure> {
-        mpi.reduce(own, mpi.abi.max, self.communicator)
+    /// The greatest of each of some numbers of all ranks.
+    pub(crate) fn max<const N: usize>(&self, mpi: &Mpi, own: [i64; N]) -> Result<[i64; N], Failure> {
+        mpi.max(own, self.communicator)
     }
 
-    /// Bytes of one rank for all.
+    /// Whether anything is so at any rank.
+    pub(crate) fn any(&self, mpi: &Mpi, own: bool) -> Result<bool, Failure> {
+        Ok(self.max(mpi, [i64::from(own)])? != [0])
+    }
+
+    /// Waits until all ranks are here.
+    pub(crate) fn wait(&self, mpi: &Mpi) -> Result<(), Failure> {
+        // SAFETY: the communicator is one.
+        mpi.check(unsafe { (mpi.call.barrier)(self.communicator) }, "MPI_Barrier")
+    }
+
+    /// Bytes of one rank for all. Those of a short message go with their number.
     pub(crate) fn broadcast(&self, mpi: &Mpi, root: i32, own: Option<Vec<u8>>) -> Result<Vec<u8>, Failure> {
-        let mut length = own.as_ref().map_or(0, Vec::len).to_le_bytes();
-        mpi.broadcast(&mut length, root, self.communicator)?;
-        let mut bytes = own.unwrap_or_default();
-        bytes.resize(usize::from_le_bytes(length), 0);
-        for part in bytes.chunks_mut(CHUNK) {
+        let mut first = [0_u8; FIRST];
+        if let Some(bytes) = &own {
+            let short = bytes.len().min(FIRST - 8);
+            first[..8].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
+            first[8..8 + short].copy_from_slice(&bytes[..short]);
+        }
+        mpi.broadcast(&mut first, root, self.communicator)?;
+        let (length, short) = first.split_first_chunk::<8>().expect("it is longer");
+        let length = u64::from_le_bytes(*length) as usize;
+        let mut bytes = own.unwrap_or_else(|| short[..length.min(short.len())].to_vec());
+        bytes.resize(length, 0);
+        for part in bytes.chunks_mut(CHUNK).filter(|_| length > short.len()) {
             mpi.broadcast(part, root, self.communicator)?;
         }
         Ok(bytes)
@@ -77,8 +95,13 @@ impl Ranks {
         if message[0] == 0 { Ok(bytes) } else { Err(Failure::new(class, String::from_utf8_lossy(&bytes))) }
     }
 
-    /// A message of each rank for each.
-    pub(crate) fn exchange(&self, mpi: &Mpi, outgoing: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure> {
+    /// The same message of each rank for all.
+    pub(crate) fn told_by_all(&self, mpi: &Mpi, message: Vec<u8>) -> Result<Messages, Failure> {
+        self.exchange(mpi, &vec![message; self.size as usize])
+    }
+
+    /// A message of each rank for each. Who has none for another sends it nothing.
+    pub(crate) fn exchange(&self, mpi: &Mpi, outgoing: &[Vec<u8>]) -> Result<Messages, Failure> {
         let lengths: Vec<i64> = outgoing.iter().map(|message| message.len() as i64).collect();
         let mut incoming = vec![0_i64; lengths.len()];
         let (call, int64) = (&mpi.call, mpi.abi.int64);
@@ -95,58 +118,105 @@ impl Ranks {
             )
         };
         mpi.check(status, "MPI_Alltoall")?;
-        let mut received: Vec<Vec<u8>> = incoming.iter().map(|&length| Vec::with_capacity(length as usize)).collect();
-        // Counts and places are `int`s: what is longer goes in rounds, the same number at all ranks.
-        let longest = lengths.iter().chain(&incoming).max().copied().unwrap_or(0);
-        let per_round = (ROUND / self.size as usize).max(1);
-        let rounds = (self.max(mpi, longest)? as usize).div_ceil(per_round);
-        for round in 0..rounds {
-            let part = |length: usize| length.saturating_sub(round * per_round).min(per_round);
-            let mut out = buffer(outgoing.iter().map(|message| part(message.len())).sum());
-            for message in outgoing {
-                let from = (round * per_round).min(message.len());
-                out.extend_from_slice(&message[from..][..part(message.len())]);
-            }
-            let (out_counts, out_places) = places(outgoing.iter().map(|message| part(message.len())));
-            let (in_counts, in_places) = places(incoming.iter().map(|&length| part(length as usize)));
-            let length = in_counts.iter().map(|&count| count as usize).sum();
-            let mut room = buffer(length);
-            room.resize(length, 0);
-            // SAFETY: counts and places describe both buffers.
-            let status = unsafe {
-                (call.alltoallv)(
-                    out.as_ptr().cast(),
-                    out_counts.as_ptr(),
-                    out_places.as_ptr(),
-                    mpi.abi.byte,
-                    room.as_mut_ptr().cast(),
-                    in_counts.as_ptr(),
-                    in_places.as_ptr(),
-                    mpi.abi.byte,
-                    self.communicator,
-                )
-            };
-            mpi.check(status, "MPI_Alltoallv")?;
-            for (message, (&at, &count)) in received.iter_mut().zip(in_places.iter().zip(&in_counts)) {
-                message.extend_from_slice(&room[at as usize..][..count as usize]);
+        let mut messages = Messages::of(&incoming);
+        let own = self.rank as usize;
+        let communicator = self.communicator;
+        let mut transfers = Transfers { mpi, communicator, under_way: Vec::new(), failed: None };
+        for (source, room) in messages.each_mut().enumerate() {
+            if source == own {
+                room.copy_from_slice(&outgoing[own]);
+            } else {
+                room.chunks_mut(CHUNK).for_each(|part| transfers.receive(part, source));
             }
         }
-        Ok(received)
+        // Not all to the first of them at once.
+        for to in (1..outgoing.len()).map(|next| (own + next) % outgoing.len()) {
+            outgoing[to].chunks(CHUNK).for_each(|part| transfers.send(part, to));
+        }
+        transfers.finish()?;
+        Ok(messages)
     }
 }
 
-/// A buffer with an address of its own even if it is to stay empty: that of an empty vector is MPI_IN_PLACE to Open MPI.
-fn buffer(length: usize) -> Vec<u8> {
-    Vec::with_capacity(length.max(1))
+/// What all ranks have sent to this one.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    /// One after the other, in order of rank.
+    pub(crate) bytes: Vec<u8>,
+    lengths: Vec<usize>,
 }
 
-fn places(lengths: impl Iterator<Item = usize>) -> (Vec<c_int>, Vec<c_int>) {
-    let counts: Vec<c_int> = lengths.map(|length| length as c_int).collect();
-    let places = counts.iter().scan(0, |at, &count| Some(std::mem::replace(at, *at + count))).collect();
-    (counts, places)
+impl Messages {
+    fn of(lengths: &[i64]) -> Self {
+        let lengths: Vec<usize> = lengths.iter().map(|&length| length as usize).collect();
+        Messages { bytes: vec![0; lengths.iter().sum()], lengths }
+    }
+
+    fn each_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        let mut rest = &mut self.bytes[..];
+        self.lengths.iter().map(move |&length| rest.split_off_mut(..length).expect("they have as many bytes together"))
+    }
+
+    /// Each, with where it begins.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let starts = self.lengths.iter().scan(0, |at, &length| Some(std::mem::replace(at, *at + length)));
+        starts.zip(&self.lengths).map(|(start, &length)| (start, &self.bytes[start..start + length]))
+    }
 }
 
-/// Bytes that are broadcast at once.
+/// Messages under way, whose buffers stay where they are until all are there.
+struct Transfers<'m> {
+    mpi: &'m Mpi,
+    communicator: usize,
+    under_way: Vec<usize>,
+    failed: Option<Failure>,
+}
+
+impl Transfers<'_> {
+    fn receive(&mut self, into: &mut [u8], source: usize) {
+        let (mpi, count, mut request) = (self.mpi, into.len() as c_int, 0_usize);
+        let (room, source) = (into.as_mut_ptr().cast(), source as c_int);
+        // SAFETY: the buffer has so many bytes, and is there until `finish`.
+        let status =
+            unsafe { (mpi.call.irecv)(room, count, mpi.abi.byte, source, TAG, self.communicator, &raw mut request) };
+        self.begun(status, request, "MPI_Irecv");
+    }
+
+    fn send(&mut self, from: &[u8], to: usize) {
+        let (mpi, count, mut request) = (self.mpi, from.len() as c_int, 0_usize);
+        let (data, to) = (from.as_ptr().cast(), to as c_int);
+        // SAFETY: as above.
+        let status =
+            unsafe { (mpi.call.isend)(data, count, mpi.abi.byte, to, TAG, self.communicator, &raw mut request) };
+        self.begun(status, request, "MPI_Isend");
+    }
+
+    fn begun(&mut self, status: c_int, request: usize, call: &str) {
+        match self.mpi.check(status, call) {
+            Ok(()) => self.under_way.push(self.mpi.abi.handle(request)),
+            Err(failure) => self.note(failure),
+        }
+    }
+
+    fn note(&mut self, failure: Failure) {
+        self.failed.get_or_insert(failure);
+    }
+
+    /// Waits for all of them, whatever becomes of one: their buffers go next.
+    fn finish(mut self) -> Result<(), Failure> {
+        for mut request in std::mem::take(&mut self.under_way) {
+            // SAFETY: the request was begun, and is waited for once.
+            let status = unsafe { (self.mpi.call.wait)(&raw mut request, self.mpi.abi.status_ignore) };
+            if let Err(failure) = self.mpi.check(status, "MPI_Wait") {
+                self.note(failure);
+            }
+        }
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Bytes of a message of one rank for all that go with its length.
+const FIRST: usize = 1024;
+/// Bytes that go at once: the counts of the calls are `int`s.
 const CHUNK: usize = 1 << 30;
-/// Bytes that a rank has out or in at once.
-const ROUND: usize = 1 << 30;
+const TAG: c_int = 0;
