@@ -93,6 +93,7 @@ test: lint build python unit ## everything that fits 25 minutes on two cores
 
 .PHONY: test-long
 test-long: lint build python unit ## everything, the long tests and the conformance suites included
+	@tools/bootstrap.sh long
 	$(PYTEST) --long
 	LOOM_MAX_PREEMPTIONS=3 $(CARGO) test --locked -p gambeson-link --lib ring
 	$(CARGO) test --release --locked -p gambeson-file -- --ignored

@@ -4,6 +4,7 @@
 #   tools/bootstrap.sh wheel            + what builds the Python package
 #   tools/bootstrap.sh demo             + one virtual environment with MPICH, one with tools
 #   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI, Fortran, and who takes the package's tables, and who compiles and checks C
+#   tools/bootstrap.sh long             + GlusterFS, over which the long tests run
 #   tools/bootstrap.sh conformance      + parallel HDF5 for MPICH and Open MPI and its tools (examples/patients needs them, too), and PnetCDF
 # Debian packages are installed with apt-get when run as root; otherwise their names are printed and the script stops.
 set -euo pipefail
@@ -13,14 +14,16 @@ purpose=${1:-test}
 build_packages=(gcc libc6-dev make)
 demo_packages=(python3 python3-venv iproute2 util-linux)
 test_packages=(slurmctld slurmd slurm-client munge gfortran g++ pkg-config openssl openmpi-bin libopenmpi-dev libmpich-dev libcoarrays-openmpi-dev libfabric-dev tcpdump procps)
+long_packages=(glusterfs-server glusterfs-client)
 conformance_packages=(libhdf5-mpich-dev libhdf5-openmpi-dev hdf5-tools libpnetcdf-dev)
 case $purpose in
 build) packages=("${build_packages[@]}") environments=() ;;
 wheel) packages=("${build_packages[@]}" python3 python3-venv) environments=(wheel) ;;
 demo) packages=("${build_packages[@]}" "${demo_packages[@]}") environments=(tools mpich) ;;
 test) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}") environments=(tools mpich openmpi impi debian wheel python) ;;
+long) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}" "${long_packages[@]}") environments=(tools mpich openmpi impi debian wheel python) ;;
 conformance) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}" "${conformance_packages[@]}") environments=(tools mpich openmpi impi debian) ;;
-*) echo "usage: tools/bootstrap.sh build|wheel|demo|test|conformance" >&2; exit 2 ;;
+*) echo "usage: tools/bootstrap.sh build|wheel|demo|test|long|conformance" >&2; exit 2 ;;
 esac
 
 # A package counts as present when dpkg says so; on a machine without dpkg the user is trusted.

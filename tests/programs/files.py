@@ -2,6 +2,7 @@
 
 files.py write FILE      each rank writes a strip by itself, then all write interleaved records together
 files.py own FILE        all write interleaved records together, and each reads its own at once, some rounds
+files.py beside FILE     each rank writes small records by itself between those of others; all are read at the end
 files.py gaps FILE       all write records that are far apart together, and read what lies between them
 files.py read FILE       each rank reads another's strip, and its own records
 files.py killed FILE     writes zeros over the first strip, and dies before it closes the file
@@ -55,6 +56,23 @@ def write(name: str) -> None:
     assert (got == records(WORLD.rank)).all()
     file.Close()
     kind.Free()
+
+
+def beside(name: str) -> None:
+    """Blocks that all ranks write to at once, each for itself."""
+    size, count = 1_000, 300
+    file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    for number in range(count):
+        place = number * WORLD.size + WORLD.rank
+        file.Write_at(size * place, bytes([place % 251]) * size)
+    file.Sync()
+    WORLD.Barrier()
+    file.Sync()
+    got = bytearray(size * count * WORLD.size)
+    file.Read_at(0, got)
+    wrong = [place for place in range(count * WORLD.size) if got[size * place :][:size] != bytes([place % 251]) * size]
+    assert not wrong, f"{len(wrong)} records are not as they were written, the first is {wrong[0]}"
+    file.Close()
 
 
 def killed(name: str) -> None:
@@ -130,7 +148,7 @@ def refused(name: str) -> None:
 
 
 if __name__ == "__main__":
-    actions = {"write": write, "own": own, "gaps": gaps, "killed": killed, "read": read, "refused": refused}
-    actions[sys.argv[1]](sys.argv[2])
+    actions = [write, own, beside, gaps, killed, read, refused]
+    {action.__name__: action for action in actions}[sys.argv[1]](sys.argv[2])
     if WORLD.rank == 0:
         print("done")

@@ -49,6 +49,14 @@ pub trait Body {
     /// As the file below has them.
     fn sync(&self) -> io::Result<()>;
 
+    /// What is read from now on is what other hosts have written and synchronised.
+    ///
+    /// # Errors
+    /// As the file below has them.
+    fn refresh(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Marks the file below as a sealed one, where it takes extended attributes. Nobody believes the mark or misses it.
     fn mark(&self) {}
 
@@ -99,6 +107,10 @@ impl Body for LocalBody {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
+    }
+
+    fn refresh(&self) -> io::Result<()> {
+        self.locks.refresh()
     }
 
     fn mark(&self) {

@@ -2,16 +2,20 @@
 //!
 //! Open-file-description locks: they belong to the descriptor, so that a library's locks neither collide with those that
 //! the MPI library takes in the same process, nor vanish when it closes its own descriptor.
-
 //!
 //! Ranges are of numbers that no byte of a file has: a library may lock the bytes that it is told to write while the
 //! block that they are of is locked here.
+//!
+//! Who has a range locked sees what others wrote under their locks. File systems that are shared between hosts take care of
+//! that when they lock and unlock, but for those of FUSE, where the kernel keeps pages that another host has written since.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+
+use rustix::fs::{Advice, AtFlags, StatxFlags, XattrFlags, fadvise, fsetxattr, fstatfs, statx};
 
 /// How a range is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +28,11 @@ pub enum Mode {
 
 /// A descriptor that ranges are locked on.
 #[derive(Clone, Debug)]
-pub struct Locks(Arc<File>);
+pub struct Locks {
+    file: Arc<File>,
+    /// Whether the kernel may keep what it has read, and what was written, from one lock to the next.
+    is_coherent: bool,
+}
 
 /// A locked range; dropping it unlocks.
 #[derive(Debug)]
@@ -32,12 +40,14 @@ pub struct Locks(Arc<File>);
 pub struct Held {
     locks: Locks,
     range: Range<u64>,
+    mode: Mode,
 }
 
 impl Locks {
     /// Locks on this file. An exclusive lock wants it open for writing.
     pub fn new(file: Arc<File>) -> Self {
-        Locks(file)
+        let is_coherent = fstatfs(&file).map_or(true, |of| of.f_type as u64 != FUSE);
+        Locks { file, is_coherent }
     }
 
     /// Waits for the range.
@@ -46,7 +56,7 @@ impl Locks {
     /// What the file system says that has no such locks.
     pub fn lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Held> {
         self.set(&range, kind(mode), libc::F_OFD_SETLKW)?;
-        Ok(Held { locks: self.clone(), range })
+        self.held(range, mode)
     }
 
     /// Takes the range if nobody has it.
@@ -55,10 +65,29 @@ impl Locks {
     /// What the file system says that has no such locks.
     pub fn try_lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Option<Held>> {
         match self.set(&range, kind(mode), libc::F_OFD_SETLK) {
-            Ok(()) => Ok(Some(Held { locks: self.clone(), range })),
+            Ok(()) => self.held(range, mode).map(Some),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    fn held(&self, range: Range<u64>, mode: Mode) -> io::Result<Held> {
+        let held = Held { locks: self.clone(), range, mode };
+        self.refresh()?;
+        Ok(held)
+    }
+
+    /// Has the kernel forget what another host may have written since.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn refresh(&self) -> io::Result<()> {
+        if !self.is_coherent {
+            // The pages, and the length: behind the one that the kernel remembers nothing is read.
+            fadvise(&self.file, 0, None, Advice::DontNeed)?;
+            statx(&self.file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, StatxFlags::SIZE)?;
+        }
+        Ok(())
     }
 
     /// Cuts or extends the file.
@@ -66,7 +95,7 @@ impl Locks {
     /// # Errors
     /// The file system's.
     pub fn set_length(&self, length: u64) -> io::Result<()> {
-        self.0.set_len(length)
+        self.file.set_len(length)
     }
 
     /// Makes what was written last.
@@ -74,12 +103,12 @@ impl Locks {
     /// # Errors
     /// The file system's.
     pub fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
+        self.file.sync_all()
     }
 
     /// Marks the file as a sealed one, if it takes the mark.
     pub fn mark(&self) {
-        let _ = rustix::fs::fsetxattr(&self.0, MARK, b"1", rustix::fs::XattrFlags::empty());
+        let _ = fsetxattr(&self.file, MARK, b"1", XattrFlags::empty());
     }
 
     fn set(&self, range: &Range<u64>, kind: libc::c_int, command: libc::c_int) -> io::Result<()> {
@@ -92,7 +121,7 @@ impl Locks {
         lock.l_len = offset(range.end - range.start)?;
         loop {
             // SAFETY: the descriptor is open as long as the file is borrowed, and `lock` outlives the call.
-            if unsafe { libc::fcntl(self.0.as_raw_fd(), command, &raw const lock) } == 0 {
+            if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw const lock) } == 0 {
                 return Ok(());
             }
             let error = io::Error::last_os_error();
@@ -116,6 +145,10 @@ impl Drop for Held {
         if self.range.is_empty() {
             return;
         }
+        if self.mode == Mode::Exclusive && !self.locks.is_coherent {
+            // What can't be written now fails when the file is synchronised or closed, too.
+            let _ = self.locks.file.sync_data();
+        }
         // Unlocking fails only where locking has failed.
         let _ = self.locks.set(&self.range, libc::F_UNLCK, libc::F_OFD_SETLK);
     }
@@ -132,6 +165,9 @@ pub(crate) const HEADER: Range<u64> = BLOCKS - 2..BLOCKS - 1;
 pub(crate) const SESSION: Range<u64> = BLOCKS - 1..BLOCKS;
 /// No file has a byte of this number.
 const BLOCKS: u64 = 1 << 62;
+
+/// The file systems of FUSE (statfs(2)).
+const FUSE: u64 = 0x6573_5546;
 
 /// The extended attribute of a sealed file: its value is the version of the format.
 const MARK: &str = "user.gambeson";

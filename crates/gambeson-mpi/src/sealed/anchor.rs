@@ -1,6 +1,6 @@
 //! Anchoring what all ranks wrote: each group's entries go to one rank, their digests to the leader, its head to all.
 
-use gambeson_file::{Dirty, Head, Then, Written};
+use gambeson_file::{Body, Dirty, Head, Then, Written};
 
 use super::SealedEngine;
 use super::parcel::{Reader, Writer};
@@ -31,7 +31,13 @@ impl SealedEngine {
             let head = Head::decode(&head).expect("the leader has sent a head");
             self.file.resume(head).map_err(|error| self.failure(&error))?;
         }
-        Ok(())
+        self.refresh()
+    }
+
+    /// What other ranks have written and synchronised is what this one reads.
+    pub(super) fn refresh(&self) -> Result<(), Failure> {
+        let refreshed = self.file.body().refresh();
+        refreshed.map_err(|error| self.failure(&self.file.storage_error("looking at it anew failed", error)))
     }
 
     /// The file's size as far as any rank knows.
@@ -67,6 +73,7 @@ impl SealedEngine {
         }
         let outgoing: Vec<Vec<u8>> = outgoing.into_iter().map(|message| message.0).collect();
         let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
+        self.refresh()?;
         let mut groups: std::collections::BTreeMap<u64, Vec<Written>> = std::collections::BTreeMap::new();
         for (_, message) in incoming.each() {
             let mut reader = Reader::new(message);

@@ -184,6 +184,10 @@ impl Body for MpiBody {
         self.locks()?.sync()
     }
 
+    fn refresh(&self) -> io::Result<()> {
+        self.locks.as_ref().map_or(Ok(()), Locks::refresh)
+    }
+
     fn mark(&self) {
         if let Some(locks) = &self.locks {
             locks.mark();

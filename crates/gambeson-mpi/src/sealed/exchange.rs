@@ -76,6 +76,9 @@ impl SealedEngine {
             own.retain(|access| !lost.contains(&(access.block, access.share.region)));
         }
         let together = scattered != 0;
+        if let Err(failure) = self.refresh() {
+            failed.get_or_insert(failure);
+        }
         let written = self.write_own(&plan, &own, from, together)?;
         note(&mut failed, self, written);
         let written = self.write_own(&merged, merged.accesses(), &incoming.bytes, together)?;
