@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,6 +74,8 @@ def test_hosts_write_to_the_same_blocks(run: Callable[[str], Job]) -> None:
     run("beside").check()
 
 
+# Intel MPI's driver wants locks itself.
+@pytest.mark.mpis("mpich", "openmpi")
 @pytest.mark.without_locks
 def test_without_locks_independent_writes_are_refused(run: Callable[[str], Job]) -> None:
     job = run("beside")
@@ -89,16 +91,19 @@ def test_what_a_server_alters_is_noticed(shared: Lab, volume: Volume, tmp_path: 
     plain.write_bytes(chance.randbytes(300_000))
     own = {"GAMBESON_KEYS": str(keys)}
     shared.tool(own, "file", "seal", str(plain), str(sealed), "--label", "clinical")
-    stored, kept = volume.stored(name), tmp_path / "kept"
-    shutil.copyfile(stored, kept)
-    right = kept.read_bytes()
+    stored = volume.stored(name)
+    right, noticed = stored.read_bytes(), 0
     for _ in range(100):
         place = chance.randrange(len(right))
         with stored.open("r+b") as file:
             file.seek(place)
             file.write(bytes([right[place] ^ 1 << chance.randrange(8)]))
         # The other host keeps nothing of it.
-        said = shared.tool(own, "file", "verify", str(volume.mount("h2") / name), status=1)
-        assert "a.sealed" in said, (seed, place, said)
-        shutil.copyfile(kept, stored)
+        read = [str(shared.gambeson), "file", "cat", str(volume.mount("h2") / name)]
+        got = subprocess.run(read, env={**clean_environment(), **own}, capture_output=True, timeout=60, check=False)
+        noticed += got.returncode != 0
+        # What is altered may be the copy of the header that is out of date, or room in tables that nothing uses.
+        assert got.returncode != 0 or got.stdout == plain.read_bytes(), (seed, place)
+        stored.write_bytes(right)
+    assert noticed > 60, seed
     shared.tool(own, "file", "verify", str(sealed))

@@ -47,7 +47,10 @@ impl Locks {
     /// Locks on this file. An exclusive lock wants it open for writing.
     pub fn new(file: Arc<File>) -> Self {
         let is_coherent = fstatfs(&file).map_or(true, |of| of.f_type as u64 != FUSE);
-        Locks { file, is_coherent }
+        let locks = Locks { file, is_coherent };
+        // Who has opened a file sees what was closed before. If that fails, so does what is read.
+        let _ = locks.refresh();
+        locks
     }
 
     /// Waits for the range.
