@@ -63,17 +63,22 @@ def test_every_file_is_explained_with_its_rule(gambeson: Path, tmp_path: Path) -
     policy.write_text(
         '[[file]]\npattern = "*.h5"\nlabel = "clinical"\nblock = "16 KiB"\nslots = 2\n'
         '[[file]]\npattern = "/data/open/**"\nlabel = "none"\n'
+        '[[file]]\npattern = "*.dat"\nlabel = "clinical"\ndetached = true\n'
     )
-    paths = ["/data/a.h5", "/data/open/x/b.nc", "/data/b.nc"]
+    paths = ["/data/a.h5", "/data/open/x/b.nc", "/data/b.nc", "/data/c.dat"]
     report = check(gambeson, tmp_path, "--policy", str(policy), *(word for path in paths for word in ("--file", path)))
-    sealed = {"pattern": "*.h5", "label": "clinical", "suite": "xaes-256-gcm", "block_bytes": 16384, "slots": 2}
+    sealed: dict[str, Any] = {"pattern": "*.h5", "label": "clinical", "suite": "xaes-256-gcm", "block_bytes": 16384, "slots": 2}
+    sealed["detached"] = False
     said = {filed["path"]: filed["rule"] for filed in report["sealed_files"]}
     assert list(said) == paths
     assert said["/data/a.h5"] == sealed == report["file_rules"][0]
     assert said["/data/open/x/b.nc"]["label"] is None and said["/data/b.nc"] is None
-    text = gambeson_run(gambeson, ["policy", "check", "--policy", str(policy), "--file", paths[0]], tmp_path).stdout
+    assert said["/data/c.dat"]["detached"] and said["/data/c.dat"]["slots"] == 1
+    asked = ["policy", "check", "--policy", str(policy), "--file", paths[0], "--file", paths[3]]
+    text = gambeson_run(gambeson, asked, tmp_path).stdout
     explained = 'sealed under "clinical" by pattern "*.h5": xaes-256-gcm, blocks of 16 KiB, two slots each'
     assert f"/data/a.h5  {explained}\n" in text
+    assert 'pattern "*.dat": xaes-256-gcm, blocks of 64 KiB, detached\n' in text
 
 
 def test_every_pair_is_explained_with_its_rule(gambeson: Path, tmp_path: Path) -> None:

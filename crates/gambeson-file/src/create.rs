@@ -14,6 +14,7 @@ use gambeson_proto::file::{FileId, FileSuite, Geometry, KeyId, context, geometry
 use gambeson_proto::secret::Secret32;
 use zeroize::Zeroizing;
 
+use crate::below::Below;
 use crate::body::{Body, Piece};
 use crate::error::{Cause, Error};
 
@@ -35,6 +36,8 @@ pub struct Shape {
     pub block_len: u32,
     /// Two slots per block.
     pub two_slots: bool,
+    /// The data in a file of its own.
+    pub detached: bool,
 }
 
 /// A data key for one region, by somebody who may write under its label.
@@ -50,7 +53,7 @@ pub struct Offer {
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { block_len: geometry::BLOCK_LEN, two_slots: false }
+        Shape { block_len: geometry::BLOCK_LEN, two_slots: false, detached: false }
     }
 }
 
@@ -84,7 +87,7 @@ pub fn rewrap(keys: &dyn Keys, label: &str, secret: &Secret32, id: KeyId) -> Res
 
 /// The fields of a new file's table: its first map is the rest. `offers`: one for each map with a label.
 pub fn compose(file: FileId, shape: Shape, maps: &[Map], offers: &[Option<Offer>]) -> Fields {
-    let geometry = Geometry { two_slots: shape.two_slots, ..Geometry::new(shape.block_len) };
+    let geometry = Geometry { two_slots: shape.two_slots, detached: shape.detached, ..Geometry::new(shape.block_len) };
     let mut fields = Fields { file, geometry, labels: Vec::new(), regions: Vec::new() };
     add(&mut fields, maps, offers);
     fields
@@ -152,7 +155,7 @@ pub fn empty_state() -> State {
 ///
 /// # Errors
 /// A label that can't be written with, maps that overlap, or what the body says.
-pub fn create(name: &str, body: &impl Body, keys: &dyn Keys, shape: Shape, maps: &[Map]) -> Result<(), Error> {
+pub fn create<B: Body>(name: &str, body: &Below<B>, keys: &dyn Keys, shape: Shape, maps: &[Map]) -> Result<(), Error> {
     let file = draw_file_id();
     let offers = (0..)
         .zip(maps)
@@ -170,9 +173,9 @@ pub fn create(name: &str, body: &impl Body, keys: &dyn Keys, shape: Shape, maps:
 ///
 /// # Errors
 /// A signature is missing, or what the body says.
-pub fn write_first(
+pub fn write_first<B: Body>(
     name: &str,
-    body: &impl Body,
+    body: &Below<B>,
     keys: &dyn Keys,
     table: Table,
     signatures: &[(u16, [u8; 64])],
@@ -184,26 +187,22 @@ pub fn write_first(
 ///
 /// # Errors
 /// As [`write_first`].
-pub fn write_first_at(
+pub fn write_first_at<B: Body>(
     name: &str,
-    body: &impl Body,
+    body: &Below<B>,
     keys: &dyn Keys,
     table: Table,
     signatures: &[(u16, [u8; 64])],
     generation: u64,
 ) -> Result<(), Error> {
-    let geometry = table.geometry();
-    if geometry.detached {
-        let what = "this version makes no detached files";
-        return Err(Error::new(Cause::Kind, name, what));
-    }
+    body.check(name, table.geometry())?;
     let state = State { generation, closed: generation, ..empty_state() };
     let header = header(name, keys, table, signatures, state)?;
     let bytes = header.encode().map_err(|error| Error::new(Cause::Header, name, error.to_string()))?;
     let geometry = header.table().geometry();
     let pieces =
         [HeaderCopy::A, HeaderCopy::B].map(|copy| Piece { offset: geometry.header(copy), length: bytes.len() });
-    let written = body.set_length(0).and_then(|()| body.write(&pieces, &[&bytes[..], &bytes].concat()));
+    let written = body.set_lengths(Some(0), Some(0)).and_then(|()| body.write(&pieces, &[&bytes[..], &bytes].concat()));
     written.map_err(|error| Error::below(name, "writing its header failed", error))?;
     body.mark();
     Ok(())

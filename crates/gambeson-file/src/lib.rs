@@ -12,6 +12,8 @@
 
 mod accept;
 mod access;
+mod below;
+mod beside;
 mod body;
 mod create;
 mod error;
@@ -29,6 +31,8 @@ mod write;
 mod written;
 
 pub use accept::Examined;
+pub use below::Below;
+pub use beside::{Form, data_missing, form, open, remove_sidecar, sidecar};
 pub use body::{Body, LocalBody, Piece};
 pub use create::{
     Map, Offer, Shape, add, compose, create, draw_file_id, empty_state, make_room, offer, rewrap, sign, table,

@@ -3,6 +3,7 @@
 use gambeson_proto::file::entry::{Decoded, ENTRY_LEN, Entry, HOLE};
 use gambeson_proto::file::geometry::Half;
 
+use crate::below;
 use crate::body::{Body, Piece};
 use crate::error::{Cause, Error};
 use crate::lock::{self, Mode};
@@ -278,7 +279,7 @@ impl<B: Body> SealedFile<B> {
             return Ok(Anchored::Entry(HOLE));
         }
         let (group, at) = (self.geometry.group(block), self.geometry.entry_in_table(block, index));
-        let found = self.tree.entry(&self.body, &self.geometry, group, at);
+        let found = self.tree.entry(self.body.sealed(), &self.geometry, group, at);
         found.map_err(|error| Error::below(&self.name, "reading its tree failed", error))
     }
 
@@ -316,7 +317,7 @@ impl<B: Body> SealedFile<B> {
 
     /// Where a share's bytes stand below.
     pub(crate) fn data(&self, access: &Access, half: Half) -> u64 {
-        self.geometry.data(access.block, half) + u64::from(access.share.area)
+        below::data(&self.geometry, access.block, half) + u64::from(access.share.area)
     }
 
     /// Whether entries of a generation are written just now, by processes that this handle belongs to or that hold the

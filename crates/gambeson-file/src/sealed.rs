@@ -12,6 +12,7 @@ use gambeson_proto::file::state::{State, Status};
 use gambeson_proto::file::table::Label;
 
 use crate::access::{self, RegionAccess};
+use crate::below::Below;
 use crate::body::Body;
 use crate::error::{Cause, Error};
 use crate::head::Head;
@@ -24,7 +25,7 @@ use crate::written::Journal;
 /// A sealed file over a body of bytes.
 pub struct SealedFile<B> {
     pub(crate) name: String,
-    pub(crate) body: B,
+    pub(crate) body: Below<B>,
     pub(crate) keys: Arc<dyn Keys>,
     pub(crate) header: Header,
     /// Which copy of the header it was.
@@ -73,7 +74,7 @@ impl<B: Body> SealedFile<B> {
     ///
     /// # Errors
     /// No label of it is known here; or it was altered; or it is older than what the key store has seen.
-    pub fn open(name: &str, body: B, head: Head, keys: Arc<dyn Keys>) -> Result<Self, Error> {
+    pub fn open(name: &str, body: Below<B>, head: Head, keys: Arc<dyn Keys>) -> Result<Self, Error> {
         Self::open_vouched(name, body, head, keys, None)
     }
 
@@ -84,14 +85,15 @@ impl<B: Body> SealedFile<B> {
     /// As [`SealedFile::open`].
     pub fn open_vouched(
         name: &str,
-        body: B,
+        body: Below<B>,
         head: Head,
         keys: Arc<dyn Keys>,
         vouched: Option<Digest>,
     ) -> Result<Self, Error> {
         let (header, copy, anchoring) = believe(name, &head, keys.as_ref(), vouched)?;
         let (geometry, state) = (*header.table().geometry(), *header.state());
-        let tree = Tree::new(&body, &geometry, head.digests, &state)
+        body.check(name, &geometry)?;
+        let tree = Tree::new(body.sealed(), &geometry, head.digests, &state)
             .map_err(|error| Error::below(name, "reading its tree failed", error))?;
         Ok(SealedFile {
             name: name.to_owned(),
@@ -124,9 +126,10 @@ impl<B: Body> SealedFile<B> {
         if header.table() != self.header.table() {
             self.access = access::of(header.table(), self.keys.as_ref());
             self.geometry = *header.table().geometry();
+            self.body.check(&self.name, &self.geometry)?;
         }
         let state = *header.state();
-        self.tree = Tree::new(&self.body, &self.geometry, head.digests, &state)
+        self.tree = Tree::new(self.body.sealed(), &self.geometry, head.digests, &state)
             .map_err(|error| Error::below(&self.name, "reading its tree failed", error))?;
         (self.header, self.copy, self.state, self.anchoring) = (header, copy, state, anchoring);
         self.recent.forget();
@@ -143,8 +146,8 @@ impl<B: Body> SealedFile<B> {
         &self.header
     }
 
-    /// The file below.
-    pub fn body(&self) -> &B {
+    /// What is below.
+    pub fn body(&self) -> &Below<B> {
         &self.body
     }
 
@@ -226,12 +229,16 @@ impl<B: Body> SealedFile<B> {
         self.session.as_ref().map_or(self.state.size, |session| session.size)
     }
 
-    /// How far the last slot says that the file goes.
+    /// How far the last block says that the file goes.
     fn size_below(&self) -> Result<u64, Error> {
         let failed = |error: std::io::Error| Error::below(&self.name, "looking for its end failed", error);
-        let length = self.body.length().map_err(failed)?;
-        let slots = self.geometry.slots_begun(length);
-        let Some(last) = slots.checked_sub(1) else { return Ok(0) };
+        let mut blocks = self.geometry.slots_begun(self.body.length().map_err(failed)?);
+        let length = self.body.data_length().map_err(failed)?;
+        if self.geometry.detached {
+            // What is plain has no entry.
+            blocks = blocks.max(self.geometry.blocks(length).min(self.geometry.blocks_max()));
+        }
+        let Some(last) = blocks.checked_sub(1) else { return Ok(0) };
         self.end_of_block(last, length).map_err(failed)
     }
 
@@ -264,11 +271,6 @@ fn believe(
         let cause = if matches!(error, Distrust::Unknown) { Cause::Key } else { Cause::Header };
         Error::new(cause, name, error.to_string())
     })?;
-    let geometry = header.table().geometry();
-    if geometry.detached {
-        let what = "it is a detached file, which this version does not read";
-        return Err(Error::new(Cause::Kind, name, what));
-    }
     let anchoring = match keys.anchor(header.table().file()) {
         Ok(Some(anchor)) => {
             check_anchor(name, &header, &anchor)?;
@@ -294,12 +296,12 @@ fn check_anchor(name: &str, header: &Header, anchor: &Anchor) -> Result<(), Erro
 }
 
 impl<B: Body> SealedFile<B> {
-    /// Where the program's bytes in a block end, as its entries say; for plain bytes at a slot's end, where the file below
-    /// ends. Plain bytes in its midst, or in a slot with two halves, say nothing: who wrote them knows, and all know once the file is anchored.
+    /// Where the program's bytes in a block end, as its entries say; for plain bytes at a slot's end, where the file that
+    /// the data is in ends. Plain bytes in its midst, or in a slot with two halves, say nothing: who wrote them knows, and all know once the file is anchored.
     fn end_of_block(&self, block: u64, length: u64) -> std::io::Result<u64> {
         let map = self.header.table().layout().block(block);
         let first = block * u64::from(self.geometry.block_len);
-        let entries = tree::inline_entries(&self.body, &self.geometry, block..block + 1, u64::MAX)?;
+        let entries = tree::inline_entries(self.body.sealed(), &self.geometry, block..block + 1, u64::MAX)?;
         let data = self.geometry.data(block, Half::First);
         let mut end = first;
         for (place, share) in map.shares().iter().enumerate() {

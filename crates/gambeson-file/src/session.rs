@@ -75,7 +75,7 @@ impl<B: Body> SealedFile<B> {
     /// A new generation, which the header says is open.
     fn raise(&mut self) -> Result<(), Error> {
         if self.geometry.two_slots && self.state.status == Status::Open {
-            let restored = self.tree.restore(&self.body, &self.geometry, self.state.size);
+            let restored = self.tree.restore(self.body.sealed(), &self.geometry, self.state.size);
             restored.map_err(|error| Error::below(&self.name, "writing its tree failed", error))?;
         }
         let anchored = match self.keys.anchor(self.header.table().file()) {
@@ -100,7 +100,7 @@ impl<B: Body> SealedFile<B> {
     pub fn anchor_group(&mut self, group: u64, written: &[Written], cut: Option<u64>) -> Result<Digest, Error> {
         let failed = |name: &str, error: std::io::Error| Error::below(name, "writing its tree failed", error);
         let mut table =
-            self.tree.table(&self.body, &self.geometry, group).map_err(|error| failed(&self.name, error))?;
+            self.tree.table(self.body.sealed(), &self.geometry, group).map_err(|error| failed(&self.name, error))?;
         let first = group * u64::from(self.geometry.group_blocks);
         if let Some(cut) = cut
             && cut < first + u64::from(self.geometry.group_blocks)
@@ -115,7 +115,7 @@ impl<B: Body> SealedFile<B> {
             if disputed {
                 if inline.is_none() {
                     let blocks = first..first + u64::from(self.geometry.group_blocks);
-                    let entries = tree::inline_entries(&self.body, &self.geometry, blocks, u64::MAX);
+                    let entries = tree::inline_entries(self.body.sealed(), &self.geometry, blocks, u64::MAX);
                     inline = Some(entries.map_err(|error| failed(&self.name, error))?);
                 }
                 let there = &inline.as_ref().expect("it was just read")[place..place + ENTRY_LEN];
@@ -251,8 +251,8 @@ impl<B: Body> SealedFile<B> {
 
     /// What others have to know of the head as it is now.
     pub(crate) fn head(&self) -> Result<Head, Error> {
-        let read =
-            Head::read(&self.body).map_err(|error| Error::below(&self.name, "reading its header failed", error))?;
+        let read = Head::read(self.body.sealed())
+            .map_err(|error| Error::below(&self.name, "reading its header failed", error))?;
         read.ok_or_else(|| Error::new(Cause::Header, &self.name, "its header is gone"))
     }
 

@@ -3,6 +3,7 @@
 use gambeson_proto::file::entry::HOLE;
 use gambeson_proto::file::geometry::Half;
 
+use crate::below;
 use crate::body::{Body, Piece};
 use crate::error::Error;
 use crate::plan::{Extent, Plan};
@@ -16,31 +17,43 @@ impl<B: Body> SealedFile<B> {
     /// A block that is cut in two can't be sealed again; or the body's.
     pub fn set_size(&mut self, size: u64) -> Result<(), Error> {
         self.check_may_write()?;
-        self.cut_below(size)?;
+        self.resize_below(size)?;
         self.note_size(size);
         Ok(())
     }
 
-    /// Cuts the file below, if this makes it shorter: as the one process that does it for all.
+    /// Cuts what is below, if this makes it shorter: as the one process that does it for all. A file with the data alone is
+    /// as long as the program's, and so it is also made longer.
     ///
     /// # Errors
     /// As [`SealedFile::set_size`].
-    pub fn cut_below(&mut self, size: u64) -> Result<(), Error> {
-        if size >= self.size()? {
+    pub fn resize_below(&mut self, size: u64) -> Result<(), Error> {
+        let is_cut = size < self.size()?;
+        if !is_cut && !self.geometry.detached {
             return Ok(());
         }
-        let failed = |error: std::io::Error| Error::below(&self.name, "cutting it failed", error);
-        let length = self.body.length().map_err(failed)?;
-        let end = self.end_below(size, length)?;
-        self.body.set_length(end.min(length)).map_err(|error| Error::below(&self.name, "cutting it failed", error))
+        let doing = if is_cut { "cutting it failed" } else { "making it longer failed" };
+        let lengths = self.body.length().and_then(|length| Ok((length, self.body.data_length()?)));
+        let (sealed, data) = lengths.map_err(|error| Error::below(&self.name, doing, error))?;
+        let end = if is_cut { self.end_below(size, data)? } else { size };
+        let resized = match (self.geometry.detached, is_cut) {
+            (false, _) => self.body.set_lengths(Some(end.min(sealed)), None),
+            (true, true) => {
+                let slots = self.geometry.len(self.geometry.blocks(size));
+                self.body.set_lengths(Some(slots.min(sealed)), Some(end.min(data).max(size)))
+            }
+            (true, false) => self.body.set_lengths(None, (size > data).then_some(size)),
+        };
+        resized.map_err(|error| Error::below(&self.name, doing, error))
     }
 
-    /// Seals again what is left of the block that a size cuts in two; where the file below, now of this length, ends.
+    /// Seals again what is left of the block that a size cuts in two; where the file that the data is in, now of this
+    /// length, ends.
     fn end_below(&mut self, size: u64, length: u64) -> Result<u64, Error> {
         let block_len = u64::from(self.geometry.block_len);
         let (block, within) = (size / block_len, (size % block_len) as u32);
         if within == 0 {
-            return Ok(self.geometry.len(block));
+            return Ok(if self.geometry.detached { size } else { self.geometry.len(block) });
         }
         let map = self.header.table().layout().block(block);
         let data = self.geometry.data(block, Half::First);
@@ -55,7 +68,8 @@ impl<B: Body> SealedFile<B> {
                 None => {
                     let from = data + u64::from(share.area + kept);
                     let behind = length.saturating_sub(from).min(u64::from(share.len - kept)) as usize;
-                    let written = self.body.write(&[Piece { offset: from, length: behind }], &vec![0; behind]);
+                    let offset = below::data(&self.geometry, block, Half::First) + u64::from(share.area + kept);
+                    let written = self.body.write(&[Piece { offset, length: behind }], &vec![0; behind]);
                     written.map_err(|error| Error::below(&self.name, "cutting it failed", error))?;
                 }
             }

@@ -1,11 +1,12 @@
 //! Looking at every share of a file: what is whole, what is not, and what cannot be said without a key.
 
 use gambeson_proto::file::entry::{ENTRY_LEN, HOLE};
-use gambeson_proto::file::geometry::Half;
+use gambeson_proto::file::geometry::{Geometry, Half};
 use gambeson_proto::file::header::Unverified;
 use gambeson_proto::file::region::{RegionId, Share};
 use std::ops::Range;
 
+use crate::below;
 use crate::body::{Body, Piece};
 use crate::error::Error;
 use crate::head::Head;
@@ -91,7 +92,7 @@ impl<B: Body> SealedFile<B> {
         let mut verified = Verified::default();
         let per_group = u64::from(self.geometry.group_blocks);
         for group in blocks.start.div_ceil(per_group)..blocks.end.div_ceil(per_group) {
-            let whole = self.tree.is_whole(&self.body, &self.geometry, group);
+            let whole = self.tree.is_whole(self.body.sealed(), &self.geometry, group);
             if !whole.map_err(|error| Error::below(&self.name, "reading its tree failed", error))? {
                 verified.damaged_groups.push(group);
             }
@@ -140,16 +141,24 @@ impl<B: Body> SealedFile<B> {
         blocks: Range<u64>,
         mut act: impl FnMut(&mut Self, &Access, u8, &mut [Stored; 2]),
     ) -> Result<(), Error> {
-        let (slot_len, half_len) = (self.geometry.slot_len() as usize, self.geometry.half_len() as usize);
+        let Geometry { block_len, detached, .. } = self.geometry;
+        let apart = if detached { block_len as usize } else { 0 };
+        let slot_len = self.geometry.slot_len() as usize + apart;
+        let half_len = self.geometry.half_len() as usize + apart;
         let at_once = (STAGING / slot_len).max(1);
         let mut bytes = vec![0; at_once * slot_len];
         let mut next = blocks.start;
         while next < blocks.end {
             let batch = next..blocks.end.min(next + at_once as u64);
             next = batch.end;
-            let slot = |block| Piece { offset: self.geometry.entry(block, 0, Half::First), length: slot_len };
-            let pieces: Vec<Piece> = batch.clone().map(slot).collect();
-            let read = self.body.read(&pieces, &mut bytes[..pieces.len() * slot_len]);
+            let slot = |block| {
+                let slot = Piece { offset: self.geometry.slot(block), length: slot_len - apart };
+                let data = Piece { offset: below::data(&self.geometry, block, Half::First), length: apart };
+                std::iter::once(slot).chain(detached.then_some(data))
+            };
+            let pieces: Vec<Piece> = batch.clone().flat_map(slot).collect();
+            let length = pieces.iter().map(|piece| piece.length).sum();
+            let read = self.body.read(&pieces, &mut bytes[..length]);
             read.map_err(|error| Error::below(&self.name, "reading it failed", error))?;
             for (block, slot) in batch.zip(bytes.chunks_mut(slot_len)) {
                 let (first, second) = slot.split_at_mut(half_len);

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{Folder, Ring, body, close, make, map, open, open_to_write};
+use common::{Folder, Ring, below, body, close, make, make_shaped, map, open, open_to_write};
 use gambeson_file::{Anchoring, Cause, Extent, Head, LocalBody, SealedFile, Shape, create};
 use gambeson_keys::{Protection, Store};
 use gambeson_proto::file::geometry::Half;
@@ -26,7 +26,11 @@ fn read(file: &mut SealedFile<LocalBody>, block: u64, blocks: u64) -> Result<Vec
 
 /// Four blocks of ones; then blocks 1 and 5 are written in a session that is never closed.
 fn crashed(path: &Path, keys: &Arc<Ring>) {
-    make(path, keys, BLOCK, &[map(Some("clinical"), Vec::new())]);
+    crashed_of(Shape { block_len: BLOCK, ..Shape::default() }, path, keys);
+}
+
+fn crashed_of(shape: Shape, path: &Path, keys: &Arc<Ring>) {
+    make_shaped(path, keys, shape, &[map(Some("clinical"), Vec::new())]);
     let mut file = open_to_write(path, keys);
     file.write(&at(0, 4), &[1; 4 * BLOCK as usize]).unwrap();
     close(file);
@@ -39,9 +43,16 @@ fn crashed(path: &Path, keys: &Arc<Ring>) {
 #[test]
 fn a_file_that_was_never_closed_is_accepted() {
     let folder = Folder::new("accept");
-    let (path, keys) = (folder.path("it"), Ring::all());
-    crashed(&path, &keys);
-    let mut file = open(&path, &keys).unwrap();
+    for detached in [false, true] {
+        let shape = Shape { block_len: BLOCK, detached, ..Shape::default() };
+        accept(shape, &folder.path(&format!("{detached}")));
+    }
+}
+
+fn accept(shape: Shape, path: &Path) {
+    let keys = Ring::all();
+    crashed_of(shape, path, &keys);
+    let mut file = open(path, &keys).unwrap();
     assert_eq!(read(&mut file, 1, 1).unwrap_err().cause, Cause::Unanchored);
     let verified = file.verify(0..6).unwrap();
     let found: Vec<_> = verified.findings.iter().map(|found| (found.block, found.error.cause)).collect();
@@ -51,7 +62,7 @@ fn a_file_that_was_never_closed_is_accepted() {
     assert_eq!((examined.unanchored(), examined.holes, examined.findings.len()), (2, 0, 0));
     file.accept(&examined, 0).unwrap();
     drop(file);
-    let mut file = open(&path, &keys).unwrap();
+    let mut file = open(path, &keys).unwrap();
     assert_eq!(file.size().unwrap(), 6 * u64::from(BLOCK));
     let bytes = read(&mut file, 0, 6).unwrap();
     let blocks: Vec<u8> = bytes.chunks(BLOCK as usize).map(|block| block[0]).collect();
@@ -158,12 +169,13 @@ fn keys_are_wrapped_under_newer_versions() {
     store.change(|ring| ring.create("clinical", None)).unwrap();
     let keys = || Arc::new(Store::open(&home, &mut |_| None).unwrap().into_keys());
     let with = |keys: &Arc<gambeson_keys::KeyRing>| {
-        let head = Head::read(&body(&path)).unwrap().unwrap();
-        SealedFile::open("it", body(&path), head, keys.clone())
+        let below = below(&path, false);
+        let head = Head::read(below.sealed()).unwrap().unwrap();
+        SealedFile::open("it", below, head, keys.clone())
     };
     let before = keys();
     let shape = Shape { block_len: BLOCK, ..Shape::default() };
-    create("it", &body(&path), before.as_ref(), shape, &[map(Some("clinical"), Vec::new())]).unwrap();
+    create("it", &below(&path, false), before.as_ref(), shape, &[map(Some("clinical"), Vec::new())]).unwrap();
     let mut file = with(&before).unwrap();
     file.begin().unwrap();
     file.write(&at(0, 2), &[1; 2 * BLOCK as usize]).unwrap();

@@ -5,10 +5,12 @@ mod common;
 
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Folder, Ring, body, make, map, open};
-use gambeson_file::{Body, Extent, Head, Held, LocalBody, Mode, Piece, SealedFile, Then};
+use common::{Folder, Ring, body, make_shaped, map, open};
+use gambeson_file::{Below, Body, Extent, Head, Held, LocalBody, Mode, Piece, SealedFile, Shape, Then, sidecar};
+use gambeson_proto::file::geometry::Half;
 
 const BLOCK: u64 = 4096;
 
@@ -56,24 +58,35 @@ impl Body for Full {
 
 #[test]
 fn what_a_failed_write_did_not_reach_stays() {
-    let (folder, keys) = (Folder::new("full"), Ring::all());
+    [false, true].into_iter().for_each(fill_the_disk);
+}
+
+fn fill_the_disk(is_detached: bool) {
+    let (folder, keys) = (Folder::new(&format!("full-{is_detached}")), Ring::all());
     let path = folder.path("a");
-    make(&path, &keys, BLOCK as u32, &[map(Some("clinical"), Vec::new())]);
-    let full = Full { body: body(&path), from: AtomicU64::new(u64::MAX) };
-    let head = Head::read(&full).unwrap().unwrap();
-    let mut file = SealedFile::open("it", full, head, keys.clone()).unwrap();
+    let shape = Shape { block_len: BLOCK as u32, detached: is_detached, ..Shape::default() };
+    make_shaped(&path, &keys, shape, &[map(Some("clinical"), Vec::new())]);
+    let full = |path: &Path| Full { body: body(path), from: AtomicU64::new(u64::MAX) };
+    let below = match is_detached {
+        true => Below::detached(full(&sidecar(&path)), full(&path)),
+        false => Below::attached(full(&path)),
+    };
+    let head = Head::read(below.sealed()).unwrap().unwrap();
+    let mut file = SealedFile::open("it", below, head, keys.clone()).unwrap();
     file.begin().unwrap();
     let whole = [Extent { offset: 0, length: 8 * BLOCK }];
     file.write(&whole, &vec![1; 8 * BLOCK as usize]).unwrap();
     file.anchor(Then::GoOn).unwrap();
 
     // Room for three blocks, and for a part of the fourth.
-    let slot = BLOCK + 64;
-    let first = file.geometry().slot(0);
-    file.body().from.store(first + 3 * slot + 500, Ordering::Relaxed);
+    let first = file.geometry().data(0, Half::First);
+    let apart = file.geometry().data(1, Half::First) - first;
+    let disk = file.body().data().unwrap_or(file.body().sealed());
+    disk.from.store(first + 3 * apart + 500, Ordering::Relaxed);
     let refused = file.write(&whole, &vec![2; 8 * BLOCK as usize]).unwrap_err();
     assert_eq!(refused.storage().unwrap().kind(), io::ErrorKind::StorageFull, "{refused}");
-    file.body().from.store(u64::MAX, Ordering::Relaxed);
+    let disk = file.body().data().unwrap_or(file.body().sealed());
+    disk.from.store(u64::MAX, Ordering::Relaxed);
     file.anchor(Then::Close).unwrap();
 
     let mut file = open(&path, &keys).unwrap();

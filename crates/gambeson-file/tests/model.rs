@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::{Folder, Ring, close, make_shaped, map, open, open_to_write};
-use gambeson_file::{Extent, Map, Shape};
+use common::{Folder, Ring, close, make_shaped, map, open, open_to_write, shape};
+use gambeson_file::{Extent, Map};
 use gambeson_proto::file::region::{Part, Piece};
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -30,7 +30,7 @@ fn one(folder: &Folder, seed: u64) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let keys = Ring::all();
     let path = folder.path(&format!("{seed}"));
-    let shape = Shape { block_len: BLOCK, two_slots: random.random_bool(0.4) };
+    let shape = shape(BLOCK, &mut random);
     make_shaped(&path, &keys, shape, &maps(&mut random));
     let mut model: Vec<u8> = Vec::new();
     for _ in 0..random.random_range(1..5) {

@@ -11,10 +11,13 @@ use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{Folder, Ring, body, close, make, make_shaped, map, open, open_to_write};
-use gambeson_file::{Body, Cause, Extent, Head, Held, LocalBody, Mode, Piece as Bytes, SealedFile, Shape, Then};
+use common::{Folder, Ring, body, close, make, make_shaped, map, open, open_to_write, shape};
+use gambeson_file::{
+    Below, Body, Cause, Extent, Head, Held, LocalBody, Mode, Piece as Bytes, SealedFile, Then, sidecar,
+};
 use gambeson_proto::file::region::{Part, Piece};
 use gambeson_proto::file::state::Status;
 use rand::{Rng, SeedableRng};
@@ -26,7 +29,7 @@ const SIZE: u64 = 6 * BLOCK;
 /// A body that takes so many bytes more, and then nothing: as if its process had been killed there.
 struct Killed {
     body: LocalBody,
-    left: Cell<u64>,
+    left: Rc<Cell<u64>>,
 }
 
 impl Killed {
@@ -106,6 +109,7 @@ fn all(seeds: &[u64]) {
         println!("GAMBESON_SEED={seed}");
         one(&folder.path(&seed.to_string()), *seed, &mut seen);
         std::fs::remove_file(folder.path(&seed.to_string())).unwrap();
+        let _ = std::fs::remove_file(sidecar(&folder.path(&seed.to_string())));
     }
     println!("{seen:?}");
     let each = seen.old.min(seen.new).min(seen.unanchored).min(seen.altered);
@@ -117,7 +121,7 @@ fn one(path: &Path, seed: u64, seen: &mut Seen) {
     let keys = Ring::all();
     let columns = Part::new(0, 100, [Piece { offset: 30, len: 40 }]).unwrap();
     let maps = [map(Some("clinical"), vec![]), map(Some("trial"), vec![columns])];
-    let shape = Shape { block_len: BLOCK as u32, two_slots: random.random_bool(0.4) };
+    let shape = shape(BLOCK as u32, &mut random);
     make_shaped(path, &keys, shape, if random.random_bool(0.5) { &maps } else { &maps[..1] });
     let mut old = vec![0; SIZE as usize];
     random.fill(&mut old[..]);
@@ -155,9 +159,14 @@ fn one(path: &Path, seed: u64, seen: &mut Seen) {
 /// A session that ends somewhere; what each close in it would have closed, by generation, from the one before it on.
 fn killed(path: &Path, keys: &Arc<Ring>, old: &[u8], random: &mut Xoshiro256PlusPlus) -> Vec<(u64, Vec<u8>)> {
     let most = if random.random_bool(0.5) { 40_000 } else { 700_000 };
-    let body = Killed { body: body(path), left: Cell::new(random.random_range(1..most)) };
-    let head = Head::read(&body).unwrap().unwrap();
-    let mut file = SealedFile::open("it", body, head, keys.clone()).unwrap();
+    let left = Rc::new(Cell::new(random.random_range(1..most)));
+    let killed = |path: &Path| Killed { body: body(path), left: left.clone() };
+    let below = match sidecar(path) {
+        sidecar if sidecar.exists() => Below::detached(killed(&sidecar), killed(path)),
+        _ => Below::attached(killed(path)),
+    };
+    let head = Head::read(below.sealed()).unwrap().unwrap();
+    let mut file = SealedFile::open("it", below, head, keys.clone()).unwrap();
     let mut new = old.to_vec();
     let mut states = vec![(file.header().state().closed, new.clone())];
     if file.begin().is_err() {

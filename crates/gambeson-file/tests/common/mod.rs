@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use gambeson_file::{Error, Head, LocalBody, Map, SealedFile, Shape, Then, create};
+use gambeson_file::{Below, Error, Head, LocalBody, Map, SealedFile, Shape, Then, create, sidecar};
 use gambeson_keys::{Anchor, KeyError, Keys, Label};
 use gambeson_proto::file::FileSuite;
 use gambeson_proto::file::region::Part;
@@ -129,13 +129,27 @@ pub fn make(path: &Path, keys: &Arc<Ring>, block_len: u32, maps: &[Map]) {
 }
 
 pub fn make_shaped(path: &Path, keys: &Arc<Ring>, shape: Shape, maps: &[Map]) {
-    create("it", &body(path), keys.as_ref(), shape, maps).unwrap();
+    create("it", &below(path, shape.detached), keys.as_ref(), shape, maps).unwrap();
+}
+
+/// The file or files, made if they are not there.
+pub fn below(path: &Path, is_detached: bool) -> Below<LocalBody> {
+    match is_detached {
+        true => Below::detached(body(&sidecar(path)), body(path)),
+        false => Below::attached(body(path)),
+    }
+}
+
+/// A file's kind by chance: two slots per block, detached, or neither.
+pub fn shape(block_len: u32, random: &mut impl rand::Rng) -> Shape {
+    let kind = random.random_range(0..5);
+    Shape { block_len, two_slots: kind < 2, detached: kind == 2 }
 }
 
 pub fn open(path: &Path, keys: &Arc<Ring>) -> Result<SealedFile<LocalBody>, Error> {
-    let body = body(path);
-    let head = Head::read(&body).unwrap().expect("it is a sealed file");
-    SealedFile::open("it", body, head, keys.clone())
+    let below = gambeson_file::open(path, OpenOptions::new().read(true).write(true)).unwrap();
+    let head = Head::read(below.sealed()).unwrap().expect("it is a sealed file");
+    SealedFile::open("it", below, head, keys.clone())
 }
 
 pub fn open_to_write(path: &Path, keys: &Arc<Ring>) -> SealedFile<LocalBody> {

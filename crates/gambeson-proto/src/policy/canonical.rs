@@ -5,8 +5,9 @@
 //! hosts u16 x { length u8, name }
 //! partitions u16 x { length u8, name, epoch u32, members u16 x { host u16 } }
 //! layers u8 x { protection u8, rules u16 x { protection u8, class, 2 x selector } }
-//! and, if there are rules about files: for each layer u16 x { pattern, label, suite u8, block u32 }
+//! and, if there are rules about files: for each layer u16 x { pattern, label, suite u8, block u32, kind u8 }
 //! pattern: length u8, name; label: the same, of length 0 for files in clear
+//! kind: 1 one slot for each block, 2 two slots, 3 detached
 //! class: length u8, name; of length 0 for a rule that speaks of messages, too; with the length's top bit, a class of
 //!        communicators, of length 0 for all of them
 //! selector: 0 | 1 host u16 | 4 address 4 bytes, prefix u8 | 6 address 16 bytes, prefix u8 | 2 partition u16
@@ -69,7 +70,7 @@ impl Policy {
                 name(&mut out, rule.label.as_deref().unwrap_or_default());
                 out.push(rule.suite as u8);
                 out.extend(rule.block_len.to_be_bytes());
-                out.push(1 + u8::from(rule.two_slots));
+                out.push(1 + u8::from(rule.two_slots) + 2 * u8::from(rule.detached));
             }
         }
         out
@@ -186,16 +187,19 @@ impl Reader<'_> {
     }
 
     fn file(&mut self) -> Result<FileRule, CanonicalError> {
-        let rule = FileRule {
+        let mut rule = FileRule {
             pattern: self.text()?,
             label: Some(self.text()?).filter(|label| !label.is_empty()),
             suite: FileSuite::from_number(self.byte()?).ok_or(CanonicalError)?,
             block_len: u32::from_be_bytes(self.array()?),
-            two_slots: match self.byte()? {
-                1 => false,
-                2 => true,
-                _ => return Err(CanonicalError),
-            },
+            two_slots: false,
+            detached: false,
+        };
+        (rule.two_slots, rule.detached) = match self.byte()? {
+            1 => (false, false),
+            2 => (true, false),
+            3 => (false, true),
+            _ => return Err(CanonicalError),
         };
         if rule.is_legal() { Ok(rule) } else { Err(CanonicalError) }
     }

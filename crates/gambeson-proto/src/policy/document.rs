@@ -248,12 +248,18 @@ impl Reader<'_> {
                 return Err(self.wrong(slots.span(), what));
             }
         };
+        let detached = raw.detached.filter(|detached| *detached.get_ref());
+        if two_slots && let Some(detached) = detached {
+            let what = "a detached file has one slot for each block; leave detached or slots away";
+            return Err(self.wrong(detached.span(), what.to_owned()));
+        }
         Ok(FileRule {
             pattern: pattern.clone(),
             label: (label != NO_LABEL).then(|| label.clone()),
             suite: suite.transpose()?.unwrap_or_default(),
             block_len: block_len.transpose()?.unwrap_or(BLOCK_LEN),
             two_slots,
+            detached: detached.is_some(),
         })
     }
 
@@ -366,6 +372,7 @@ struct RawFile {
     suite: Option<Spanned<String>>,
     block: Option<Spanned<String>>,
     slots: Option<Spanned<i64>>,
+    detached: Option<Spanned<bool>>,
 }
 
 #[derive(Deserialize)]

@@ -20,6 +20,8 @@ pub struct FileRule {
     pub block_len: u32,
     /// Whether each block has two slots, so that a killed writer costs nothing of what was closed before.
     pub two_slots: bool,
+    /// Whether the data keeps its offsets in a file of its own, beside which is all else.
+    pub detached: bool,
 }
 
 impl Policy {
@@ -48,6 +50,7 @@ impl FileRule {
             && self.label.as_deref().is_none_or(super::is_label)
             && self.suite.has_integrity()
             && is_block_len(self.block_len)
+            && !(self.two_slots && self.detached)
     }
 }
 
@@ -140,6 +143,7 @@ mod tests {
                 suite: FileSuite::default(),
                 block_len: 4096,
                 two_slots: false,
+                detached: false,
             };
             assert_eq!(rule.matches(path), expected, "{pattern} {path}");
         }
@@ -153,11 +157,13 @@ mod tests {
         let policy = resolve(Some(&floor), Some(Chosen::Found(&found))).unwrap().policy;
         assert_eq!(policy.decide_file("/x/a.h5").unwrap().label.as_deref(), Some("clinical"));
         assert_eq!(policy.decide_file("/x/a.nc").unwrap().label, None);
-        let other = Document::parse("[[file]]\npattern = \"*\"\nlabel = \"other\"\nblock = \"1 MiB\"\n", "o").unwrap();
+        let other =
+            Document::parse("[[file]]\npattern = \"*\"\nlabel = \"other\"\nblock = \"1 MiB\"\ndetached = true\n", "o")
+                .unwrap();
         let policy = resolve(Some(&floor), Some(Chosen::Named(&other))).unwrap().policy;
         assert_eq!(policy.decide_file("/x/a.h5").unwrap().label.as_deref(), Some("clinical"));
         let rule = policy.decide_file("/x/a.nc").unwrap();
-        assert_eq!((rule.label.as_deref(), rule.block_len), (Some("other"), 1 << 20));
+        assert_eq!((rule.label.as_deref(), rule.block_len, rule.detached), (Some("other"), 1 << 20, true));
         assert_eq!(Policy::from_canonical(&policy.canonical()).unwrap(), policy);
         assert_ne!(Policy::default().hash(), policy.hash());
     }
@@ -170,6 +176,8 @@ mod tests {
             ("[[file]]\npattern = \"*\"\nlabel = \"a\"\nsuite = \"rot13\"\n", "suite \"rot13\" is unknown"),
             ("[[file]]\npattern = \"*\"\nlabel = \"a\"\nsuite = \"aes-256-xts\"\n", "without integrity"),
             ("[[file]]\npattern = \"*\"\nlabel = \"a\"\nblock = \"3 KiB\"\n", "block \"3 KiB\""),
+            ("[[file]]\npattern = \"*\"\nlabel = \"a\"\ndetached = true\nslots = 2\n", "a detached file has one slot"),
+            ("[[file]]\npattern = \"*\"\nlabel = \"a\"\ndetached = 1\n", "a boolean"),
             ("[[file]]\npattern = \"*\"\n", "label"),
         ] {
             let error = Document::parse(text, "a.toml").unwrap_err().to_string();

@@ -137,10 +137,14 @@ fn sealed(rule: Option<&FileRule>) -> String {
     match rule {
         None => "in clear: no rule matches".to_owned(),
         Some(FileRule { pattern, label: None, .. }) => format!("in clear, by pattern \"{pattern}\""),
-        Some(FileRule { pattern, label: Some(label), suite, block_len, two_slots }) => {
-            let slots = if *two_slots { ", two slots each" } else { "" };
+        Some(FileRule { pattern, label: Some(label), suite, block_len, two_slots, detached }) => {
+            let kept = match (two_slots, detached) {
+                (true, _) => ", two slots each",
+                (_, true) => ", detached",
+                _ => "",
+            };
             let blocks = block_len >> 10;
-            format!("sealed under \"{label}\" by pattern \"{pattern}\": {suite}, blocks of {blocks} KiB{slots}")
+            format!("sealed under \"{label}\" by pattern \"{pattern}\": {suite}, blocks of {blocks} KiB{kept}")
         }
     }
 }
@@ -255,6 +259,7 @@ fn print_json(loaded: &Loaded, check: &Check, pairs: &[Pair], filed: &[Filed]) {
             "suite": rule.suite.name(),
             "block_bytes": rule.block_len,
             "slots": 1 + u8::from(rule.two_slots),
+            "detached": rule.detached,
         })
     };
     let file_rules: Vec<_> = policy.file_rules().map(describe).collect();
