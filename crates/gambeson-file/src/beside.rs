@@ -57,7 +57,12 @@ pub fn sidecar(path: &Path) -> PathBuf {
         let Ok(target) = real.read_link() else { break };
         real = real.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
     }
-    let mut name = OsString::from(real);
+    sidecar_of(&real)
+}
+
+/// Where the sidecar of a file is that is no link.
+pub fn sidecar_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
     name.push(SUFFIX);
     name.into()
 }

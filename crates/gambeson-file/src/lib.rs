@@ -32,7 +32,7 @@ mod written;
 
 pub use accept::Examined;
 pub use below::Below;
-pub use beside::{Form, data_missing, form, open, remove_sidecar, sidecar};
+pub use beside::{Form, data_missing, form, open, remove_sidecar, sidecar, sidecar_of};
 pub use body::{Body, LocalBody, Piece};
 pub use create::{
     Map, Offer, Shape, add, compose, create, draw_file_id, empty_state, make_room, offer, rewrap, sign, table,

@@ -1,12 +1,12 @@
 //! Sealed files for gambeson.open: read without MPI, under the identity of whoever runs Python.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gambeson_file::{Anchoring, Cause, Error, Extent, Head, LocalBody, SealedFile};
 use gambeson_keys::{KeyError, Passphrase, Store};
-use pyo3::exceptions::{PyOSError, PyPermissionError, PyValueError};
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -24,13 +24,17 @@ impl NativeFile {
     fn open(py: Python<'_>, path: PathBuf, keys: Option<PathBuf>, passphrase: Option<String>) -> PyResult<Self> {
         py.detach(|| {
             let name = path.display().to_string();
-            let body = LocalBody::new(File::open(&path)?);
-            let head = Head::read(&body)?.ok_or_else(|| {
-                PyValueError::new_err(format!("{name} is no sealed file; open() of Python's own reads it as it is"))
+            let below =
+                gambeson_file::open(&path, OpenOptions::new().read(true)).map_err(|error| missing(&name, error))?;
+            let head = Head::read(below.sealed())?.ok_or_else(|| match below.data() {
+                Some(_) => PyOSError::new_err(format!("{name}: both copies of the header in its sidecar are gone")),
+                None => {
+                    PyValueError::new_err(format!("{name} is no sealed file; open() of Python's own reads it as it is"))
+                }
             })?;
             let keys =
                 ring(keys.as_deref(), passphrase).map_err(|error| PyPermissionError::new_err(error.to_string()))?;
-            let mut file = SealedFile::open(&name, body, head, keys).map_err(raised)?;
+            let mut file = SealedFile::open(&name, below, head, keys).map_err(raised)?;
             let size = file.size().map_err(raised)?;
             Ok(NativeFile { file: Mutex::new(file), size })
         })
@@ -92,6 +96,14 @@ fn ring(place: Option<&Path>, passphrase: Option<String>) -> Result<Arc<dyn gamb
         None => gambeson_keys::open_asking(&mut ask)?,
     };
     Ok(Arc::new(ring))
+}
+
+/// Python's own error where the system gave one, with the sentence where we did.
+fn missing(name: &str, error: std::io::Error) -> PyErr {
+    match error.get_ref() {
+        Some(sentence) => PyFileNotFoundError::new_err(format!("{name}: {sentence}")),
+        None => error.into(),
+    }
 }
 
 fn raised(error: Error) -> PyErr {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use gambeson_file::{Head, LocalBody};
+use gambeson_file::Head;
 use gambeson_keys::Keys;
 
-use super::opening::{Access, Contents, Opener, cannot, file};
+use super::opening::{Access, Contents, Opener, below, cannot, file, head};
 use super::ranks::Ranks;
 use super::{STATUSES, parallel};
 use crate::failure::Failure;
@@ -66,14 +66,18 @@ impl Diff {
     fn sides(&self, ranks: &Ranks) -> Result<[Side; 2], Failure> {
         let mut ring: Option<Arc<dyn Keys>> = None;
         let mut side = |path: &Path| -> Result<Side, Failure> {
-            let body = LocalBody::new(file(path, Access::Read)?);
-            let head = Head::read(&body).map_err(|error| cannot("read", path, &error))?;
-            let Some(head) = head else { return Ok(Side::Plain(path.to_owned())) };
+            let (name, below) = (path.display().to_string(), below(path, Access::Read)?);
+            let read = Head::read(below.sealed()).map_err(|error| cannot("read", path, &error))?;
+            let head = match read {
+                Some(head) => head,
+                None if below.data().is_none() => return Ok(Side::Plain(path.to_owned())),
+                None => head(&name, &below)?,
+            };
             let keys = match &ring {
                 Some(keys) => keys.clone(),
                 None => ring.insert(ranks.keys(&self.keys)?).clone(),
             };
-            Ok(Side::Sealed(Opener { name: path.display().to_string(), body, head, keys }))
+            Ok(Side::Sealed(Opener { name, below, head, keys }))
         };
         Ok([side(&self.one)?, side(&self.other)?])
     }

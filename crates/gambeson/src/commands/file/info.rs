@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use data_encoding::HEXLOWER;
-use gambeson_file::{Anchoring, Head, LocalBody, SealedFile};
+use gambeson_file::{Anchoring, Below, Head, LocalBody, SealedFile, sidecar};
 use gambeson_keys::{KeyRing, Keys, Label as Held};
 use gambeson_proto::file::header;
 use gambeson_proto::file::region::RegionId;
@@ -44,16 +44,20 @@ struct Known {
 impl Info {
     pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
         let name = self.file.display().to_string();
-        let body = LocalBody::new(opening::file(&self.file, opening::Access::Read)?);
-        let head = opening::head(&name, &body)?;
+        let below = opening::below(&self.file, opening::Access::Read)?;
+        let head = opening::head(&name, &below)?;
         let (found, _) = header::choose(&head.copies[0], &head.copies[1])
             .map_err(|error| Failure::new(ExitStatus::Refused, format!("{name}: {error}")))?;
-        let mut known = self.known(&name, body, head);
+        below.check(&name, &found.fields().geometry)?;
+        let mut known = self.known(&name, below, head);
         let mut state = *found.state();
         if let Ok(file) = &mut known.file {
             state.size = file.size()?;
         }
-        let shown = describe(&name, found.fields(), &state, &known);
+        let mut shown = describe(&name, found.fields(), &state, &known);
+        if found.fields().geometry.detached {
+            shown["sidecar"] = json!(sidecar(&self.file));
+        }
         if self.json {
             println!("{shown:#}");
         } else {
@@ -62,10 +66,10 @@ impl Info {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn known(&self, name: &str, body: LocalBody, head: Head) -> Known {
+    fn known(&self, name: &str, below: Below<LocalBody>, head: Head) -> Known {
         let keys = self.keys.keys().map(Arc::new).map_err(|failure| failure.to_string());
         let file = match &keys {
-            Ok(keys) => SealedFile::open(name, body, head, keys.clone()).map_err(|error| error.to_string()),
+            Ok(keys) => SealedFile::open(name, below, head, keys.clone()).map_err(|error| error.to_string()),
             Err(why) => Err(why.clone()),
         };
         Known { keys, file }
@@ -95,6 +99,7 @@ fn describe(name: &str, fields: &Fields, state: &State, known: &Known) -> Value 
         "why_not_anchored": why_not,
         "block": geometry.block_len,
         "slots": geometry.halves().len(),
+        "sidecar": null,
         "labels": labels,
         "regions": regions,
     })
@@ -149,6 +154,9 @@ fn print(shown: &Value) {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let line = |name: &str, what: String| println!("  {name:<11}{what}");
     println!("{}", text(&shown["file"]));
+    if shown["sidecar"].is_string() {
+        line("sidecar", format!("{}, which has all but the data", text(&shown["sidecar"])));
+    }
     if shown["believed"] == true {
         line("signed", "by its labels, as far as they are known here".to_owned());
     } else {

@@ -55,17 +55,17 @@ impl Open {
         let opener = Opener::shared(&self.sealed, ranks, keys)?;
         let (size, unread) = ranks.agreed(self.readable(&opener))?;
         let size = ranks.told(size)?;
-        let (replacement, plain) = replace::made(&self.plain, self.force, ranks)?;
-        ranks.first(|| plain.set_len(size).map_err(|error| cannot("written", &self.plain, &error)))?;
-        let own = self.open(&opener, &plain, size, ranks);
+        let (replacement, plain) = replace::made(&self.plain, self.force, false, ranks)?;
+        ranks.first(|| plain.file.set_len(size).map_err(|error| cannot("written", &self.plain, &error)))?;
+        let own = self.open(&opener, &plain.file, size, ranks);
         // What others have written has to be there before the file takes its place.
         let own = own.and_then(|lost| {
-            plain.sync_all().map_err(|error| cannot("written", &self.plain, &error))?;
+            plain.file.sync_all().map_err(|error| cannot("written", &self.plain, &error))?;
             Ok(lost)
         });
         let lost: BTreeSet<(u64, String)> = ranks.gathered(ranks.agreed(own)?)?.into_iter().flatten().collect();
         ranks.first(|| {
-            if super::opening::head(&opener.name, &opener.body)?.copies != opener.head.copies {
+            if super::opening::head(&opener.name, &opener.below)?.copies != opener.head.copies {
                 return Err(Failure::refused(format!("{} was written meanwhile; try again", opener.name)));
             }
             let below = super::opening::file(&self.sealed, Access::Read)?;

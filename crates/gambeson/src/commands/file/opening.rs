@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use gambeson_file::{Cause, Error, Extent, Head, LocalBody, SealedFile, is_sealed};
+use gambeson_file::{Below, Cause, Error, Extent, Form, Head, LocalBody, SealedFile};
 use gambeson_keys::Keys;
 
 use super::ranks::Ranks;
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Status};
 /// A sealed file, of which every thread has a handle of its own.
 pub(super) struct Opener {
     pub(super) name: String,
-    pub(super) body: LocalBody,
+    pub(super) below: Below<LocalBody>,
     pub(super) head: Head,
     pub(super) keys: Arc<dyn Keys>,
 }
@@ -23,9 +23,9 @@ pub(super) struct Opener {
 impl Opener {
     /// Looks at a file that has to be sealed.
     pub(super) fn new(path: &Path, keys: Arc<dyn Keys>, access: Access) -> Result<Self, Failure> {
-        let (name, body) = (path.display().to_string(), LocalBody::new(file(path, access)?));
-        let head = head(&name, &body)?;
-        Ok(Opener { name, body, head, keys })
+        let (name, below) = (path.display().to_string(), below(path, access)?);
+        let head = head(&name, &below)?;
+        Ok(Opener { name, below, head, keys })
     }
 
     /// Looks at a file that all processes of a command are to read, as the first of them finds it.
@@ -46,7 +46,7 @@ impl Opener {
 
     /// A handle.
     pub(super) fn handle(&self) -> Result<SealedFile<LocalBody>, Error> {
-        SealedFile::open(&self.name, self.body.clone(), self.head.clone(), self.keys.clone())
+        SealedFile::open(&self.name, self.below.clone(), self.head.clone(), self.keys.clone())
     }
 }
 
@@ -57,11 +57,25 @@ pub(super) enum Access {
     ReadAndWrite,
 }
 
-/// Opens the file below.
+impl Access {
+    fn options(self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).write(matches!(self, Access::ReadAndWrite));
+        options
+    }
+}
+
+/// Opens what there is under a name, sealed or not.
+pub(super) fn below(path: &Path, access: Access) -> Result<Below<LocalBody>, Failure> {
+    if path.metadata().is_ok() {
+        file(path, access)?;
+    }
+    gambeson_file::open(path, &access.options()).map_err(|error| cannot("opened", path, &error))
+}
+
+/// Opens the file that has the data.
 pub(super) fn file(path: &Path, access: Access) -> Result<File, Failure> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(matches!(access, Access::ReadAndWrite));
-    let file = options.open(path).map_err(|error| cannot("opened", path, &error))?;
+    let file = access.options().open(path).map_err(|error| cannot("opened", path, &error))?;
     let data = file.metadata().map_err(|error| cannot("opened", path, &error))?;
     if !data.is_file() {
         return Err(Failure::usage(format!("{} is no regular file", path.display())));
@@ -70,29 +84,29 @@ pub(super) fn file(path: &Path, access: Access) -> Result<File, Failure> {
 }
 
 /// What a sealed file has to say of itself.
-pub(super) fn head(name: &str, body: &LocalBody) -> Result<Head, Failure> {
-    let read = Head::read(body).map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
+pub(super) fn head(name: &str, below: &Below<LocalBody>) -> Result<Head, Failure> {
+    let read = Head::read(below.sealed());
+    let read = read.map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
     read.ok_or_else(|| {
-        Failure::new(
-            Status::Data,
-            format!("{name} is no sealed file, or both copies of its header are gone; `gambeson file seal` seals a plain one"),
-        )
+        let what = match below.data() {
+            Some(_) => "both copies of the header in its sidecar are gone",
+            None => "it is no sealed file, or both copies of its header, or its sidecar, are gone; `gambeson file seal` seals a plain one",
+        };
+        Failure::new(Status::Data, format!("{name}: {what}"))
     })
 }
 
 /// Refuses a sealed file where a plain one is wanted.
-pub(super) fn refuse_sealed(path: &Path, file: &File) -> Result<(), Failure> {
-    let mut start = [0; 8];
-    match file.read_exact_at(&mut start, 0) {
-        Ok(()) if is_sealed(&start) => Err(Failure::new(
+pub(super) fn refuse_sealed(path: &Path) -> Result<(), Failure> {
+    match gambeson_file::form(path) {
+        Ok(Form::Attached | Form::Detached) => Err(Failure::new(
             Status::Data,
             format!(
                 "{} is sealed already; `gambeson file rekey` changes keys and maps of a sealed file",
                 path.display()
             ),
         )),
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+        Ok(_) => Ok(()),
         Err(error) => Err(cannot("read", path, &error)),
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use gambeson_file::{LocalBody, Map, Offer, Shape, compose, make_room, offer, sign, write_first_at};
+use gambeson_file::{Map, Offer, Shape, compose, make_room, offer, sign, write_first_at};
 use gambeson_keys::KeyError;
 use gambeson_proto::file::state::Status;
 use gambeson_proto::file::table::Table;
@@ -59,23 +59,22 @@ impl Rekey {
             ranks.agreed(if ranks.is_first() { lock_out(&opener) } else { Ok(Default::default()) })?;
         opener.take_head(ranks.told(head)?);
         let (maps, size) = ranks.agreed(self.check(&opener, &keys))?;
-        let (replacement, new) = replace::made(&self.file, true, ranks)?;
-        let again = new.try_clone().map_err(|error| Failure::system(error.to_string()));
-        let body = LocalBody::new(ranks.agreed(again)?);
+        let (replacement, new) = replace::made(&self.file, true, opener.below.data().is_some(), ranks)?;
+        let below = ranks.agreed(new.below())?;
         ranks.first(|| {
             let old = opener.handle()?;
             let table = self.table(&opener, old.header().table(), &keys, &maps)?;
             let signatures = sign(keys.as_ref(), &table);
             // The same file, further on: so that the old one, put back, is noticed.
             let generation = old.header().state().generation + 1;
-            Ok(write_first_at(&opener.name, &body, keys.as_ref(), table, &signatures, generation)?)
+            Ok(write_first_at(&opener.name, &below, keys.as_ref(), table, &signatures, generation)?)
         })?;
         let read = || Ok(Contents::Sealed(Box::new(opener.handle()?)));
-        fill("rekeying", &opener.name, &body, &keys, size, read, ranks)?;
+        fill("rekeying", &opener.name, &below, &keys, size, read, ranks)?;
         ranks.first(|| {
-            let below = super::opening::file(&self.file, Access::Read)?;
+            let old = super::opening::file(&self.file, Access::Read)?;
             let replacement = replacement.expect("the first process has made it");
-            replacement.keep(&new, mode_of(&below, &self.file)?)?;
+            replacement.keep(&new, mode_of(&old, &self.file)?)?;
             keys.anchor_now()
         })?;
         Ok(ExitCode::SUCCESS)
@@ -87,6 +86,12 @@ impl Rekey {
         if old.header().state().status == Status::Open {
             return Err(Failure::refused(format!(
                 "{} was never closed; take it for what it is with `gambeson file accept` first",
+                opener.name
+            )));
+        }
+        if self.slots == Some(2) && old.geometry().detached {
+            return Err(Failure::usage(format!(
+                "{}: a detached file has one slot for each block; open it, and seal it again with --slots 2",
                 opener.name
             )));
         }
@@ -137,9 +142,9 @@ impl Rekey {
             label.map(|label| offer(keys.as_ref(), label, *old.file(), region, epoch)).transpose()
         };
         let offers: Vec<Option<Offer>> = (0..).zip(maps).map(offer).collect::<Result<_, KeyError>>()?;
-        let Geometry { block_len, two_slots, .. } = *old.geometry();
+        let Geometry { block_len, two_slots, detached, .. } = *old.geometry();
         let two_slots = self.slots.map_or(two_slots, |slots| slots == 2);
-        let shape = Shape { block_len: self.block.unwrap_or(block_len), two_slots };
+        let shape = Shape { block_len: self.block.unwrap_or(block_len), two_slots, detached };
         let mut fields = compose(*old.file(), shape, maps, &offers);
         for key in fields.regions.iter_mut().flat_map(|region| &mut region.keys) {
             key.epoch = epoch;
@@ -152,5 +157,5 @@ impl Rekey {
 /// Keeps others from writing to the file; what it says of itself now that nobody can change it any more.
 fn lock_out(opener: &Opener) -> Result<(Vec<gambeson_file::Held>, Vec<u8>), Failure> {
     let locked = opener.handle()?.lock_out()?;
-    Ok((locked, super::opening::head(&opener.name, &opener.body)?.encode()))
+    Ok((locked, super::opening::head(&opener.name, &opener.below)?.encode()))
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use gambeson_file::{Body, Dirty, Extent, Head, LocalBody, Map, SealedFile, Shape, Then, create};
+use gambeson_file::{Below, Dirty, Extent, Head, LocalBody, Map, SealedFile, Shape, Then, create};
 use gambeson_keys::{KeyRing, Keys};
 use gambeson_proto::file::FileSuite;
 
@@ -42,6 +42,9 @@ pub(super) struct Seal {
     /// 2 gives each block two slots: who is killed while he writes costs nothing of what was closed before
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=2))]
     slots: u8,
+    /// Keep the data at its offsets in the sealed file, and all else in SEALED.gambeson beside it
+    #[arg(long)]
+    detached: bool,
     /// xaes-256-gcm, aes-256-gcm-siv, or aes-256-xts, which does not notice what is altered
     #[arg(long, default_value = FileSuite::Xaes256Gcm.name(), value_parser = suite)]
     suite: FileSuite,
@@ -58,18 +61,18 @@ pub(super) struct Seal {
 impl Seal {
     pub(super) fn execute(&self, ranks: &Ranks) -> Result<ExitCode, Failure> {
         let (plain, keys, maps) = ranks.agreed(self.begin(ranks))?;
-        let (replacement, below) = replace::made(&self.sealed, self.force, ranks)?;
+        let (replacement, files) = replace::made(&self.sealed, self.force, self.detached, ranks)?;
         let name = self.sealed.display().to_string();
-        let body = LocalBody::new(ranks.agreed(share(&below))?);
-        let shape = Shape { block_len: self.block, two_slots: self.slots == 2 };
-        ranks.first(|| Ok(create(&name, &body, keys.as_ref(), shape, &maps)?))?;
+        let below = ranks.agreed(files.below())?;
+        let shape = Shape { block_len: self.block, two_slots: self.slots == 2, detached: self.detached };
+        ranks.first(|| Ok(create(&name, &below, keys.as_ref(), shape, &maps)?))?;
         let size = Contents::Plain(String::new(), ranks.agreed(share(&plain))?).size();
         let size = ranks.told(ranks.agreed(size)?)?;
         let read = || Ok(Contents::Plain(self.plain.display().to_string(), share(&plain)?));
-        fill("sealing", &name, &body, &keys, size, read, ranks)?;
+        fill("sealing", &name, &below, &keys, size, read, ranks)?;
         ranks.first(|| {
             let replacement = replacement.expect("the first process has made it");
-            replacement.keep(&below, mode_of(&plain, &self.plain)?)?;
+            replacement.keep(&files, mode_of(&plain, &self.plain)?)?;
             keys.anchor_now()
         })?;
         Ok(ExitCode::SUCCESS)
@@ -81,8 +84,13 @@ impl Seal {
         if maps.iter().all(|map| map.label.is_none()) {
             return Err(Failure::usage("nothing of the file would be sealed; name a label with --label or --map"));
         }
+        if self.detached && self.slots == 2 {
+            return Err(Failure::usage(
+                "a detached file has one slot for each block; leave --detached or --slots away",
+            ));
+        }
         let plain = file(&self.plain, Access::Read)?;
-        refuse_sealed(&self.plain, &plain)?;
+        refuse_sealed(&self.plain)?;
         let keys = Arc::new(Held::new(Arc::new(ranks.ring(&self.keys)?)));
         check_labels(keys.ring(), &maps)?;
         Ok((plain, keys, maps))
@@ -98,15 +106,16 @@ fn share(file: &File) -> Result<File, Failure> {
 pub(super) fn fill(
     doing: &str,
     name: &str,
-    body: &LocalBody,
+    below: &Below<LocalBody>,
     keys: &Arc<Held>,
     size: u64,
     read: impl Fn() -> Result<Contents, Failure> + Sync,
     ranks: &Ranks,
 ) -> Result<(), Failure> {
-    let open = |head: Head| SealedFile::open(name, body.clone(), head, keys.clone());
+    let open = |head: Head| SealedFile::open(name, below.clone(), head, keys.clone());
     let begin = || -> Result<(SealedFile<LocalBody>, Vec<u8>), Failure> {
-        let read = Head::read(body).map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
+        let read =
+            Head::read(below.sealed()).map_err(|error| Failure::system(format!("{name} cannot be read ({error})")))?;
         let mut leader = open(read.expect("its header was just written"))?;
         // The others open it once the session has begun.
         let head = if ranks.is_first() { leader.begin()?.encode() } else { Vec::new() };

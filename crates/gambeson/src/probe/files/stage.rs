@@ -1,12 +1,12 @@
 //! What all patterns have in common: the ranks, the clock, the files' places.
 
-use std::fs::File as Local;
+use std::fs::{File as Local, OpenOptions};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
-use gambeson_file::{Head, LocalBody};
+use gambeson_file::Head;
 use gambeson_proto::file::header;
 use rustix::fs::{Advice, fadvise, fdatasync};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
@@ -128,8 +128,8 @@ pub(super) fn wrong(what: impl Into<String>) -> mpi::Failure {
 
 /// What a file says of itself, if it is sealed.
 fn seal(path: &std::path::Path) -> Result<Option<Seal>, String> {
-    let body = LocalBody::new(Local::open(path).map_err(|error| error.to_string())?);
-    let Some(head) = Head::read(&body).map_err(|error| error.to_string())? else { return Ok(None) };
+    let below = gambeson_file::open(path, OpenOptions::new().read(true)).map_err(|error| error.to_string())?;
+    let Some(head) = Head::read(below.sealed()).map_err(|error| error.to_string())? else { return Ok(None) };
     let (header, _) = header::choose(&head.copies[0], &head.copies[1]).map_err(|error| error.to_string())?;
     let fields = header.fields();
     let mut suites: Vec<String> = fields
