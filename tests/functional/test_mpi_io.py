@@ -12,7 +12,8 @@ from harness.jobs import run_marked
 from harness.mpis import Mpi, clean_environment
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "mpi_io.py"
-RULES = '[[file]]\npattern = "{pattern}"\nlabel = "clinical"\nblock = "{block} KiB"\n'
+RULE = '[[file]]\npattern = "{pattern}"\nlabel = "clinical"\nblock = "{block} KiB"\n{kind}\n'
+KINDS = {"*.slots": "slots = 2", "*.detached": "detached = true"}
 CASES_PER_JOB = 20
 RANKS_MAX = 6
 
@@ -28,7 +29,8 @@ def compare(gambeson: Path, mpi: Mpi, folder: Path, seed: int, first: int, cases
     # Intel MPI by itself crashes in some of these calls and waits for ever in others. There both files are sealed: the
     # one is written and read by the simplest calls, the other by all.
     pattern = "*" if mpi.name == "intel" else "*.sealed"
-    policy.write_text(RULES.format(block=block, pattern=pattern))
+    rules = {**KINDS, pattern: ""}
+    policy.write_text("".join(RULE.format(block=block, pattern=name, kind=kind) for name, kind in rules.items()))
     policy.chmod(0o600)
     files = folder / f"files-{seed}-{first}"
     files.mkdir()

@@ -138,7 +138,10 @@ class Case:
         self.rng = random.Random(seed)  # the same on every rank
         self.types = Types(self.rng)
         self.steps: list[str] = []
-        self.names = [folder / "file.plain", folder / "file.sealed"]
+        # The policy tells by the name how it is sealed.
+        self.kind = self.rng.choice(["sealed", "sealed", "slots", "detached"])
+        self.names = [folder / "file.plain", folder / f"file.{self.kind}"]
+        self.steps.append(self.kind)
         self.files: list[MPI.File] = []
 
     def run(self) -> None:
@@ -156,7 +159,10 @@ class Case:
         self.compare_whole()
         if comm.rank == 0:
             for name in self.names:
-                name.unlink()
+                MPI.File.Delete(str(name))
+            left = [path.name for path in self.folder.iterdir()]
+            assert not left, left
+        comm.Barrier()
         self.types.free()
 
     def open(self, mode: int) -> None:
@@ -519,6 +525,9 @@ class Case:
             whole.append(bytes(buffer))
         self.steps.append("compare")
         plain, sealed = whole
+        if self.kind == "detached":
+            # Every byte of its data is where the program wrote it.
+            assert self.names[1].stat().st_size == len(plain)
         if plain != sealed:
             at = next((i for i, (a, b) in enumerate(zip(plain, sealed, strict=False)) if a != b), min(map(len, whole)))
             window = slice(at, at + 32)

@@ -46,6 +46,9 @@ pub(crate) struct Seek {
 
 #[derive(Debug)]
 pub(crate) struct Mode {
+    pub(crate) create: c_int,
+    pub(crate) delete_on_close: c_int,
+    pub(crate) unique_open: c_int,
     pub(crate) read_only: c_int,
     pub(crate) write_only: c_int,
     pub(crate) read_write: c_int,
@@ -161,7 +164,16 @@ impl Abi {
             status_ignore: 1,
             displacement_current: -54_278_278,
             seek: Seek { set: 600, current: 602, end: 604 },
-            mode: Mode { read_only: 2, write_only: 4, read_write: 8, append: 128, sequential: 256 },
+            mode: Mode {
+                create: 1,
+                read_only: 2,
+                write_only: 4,
+                read_write: 8,
+                delete_on_close: 16,
+                unique_open: 32,
+                append: 128,
+                sequential: 256,
+            },
             order_c: 56,
             distribute: Distribute { block: 121, cyclic: 122, default: -49767 },
             combiner: Combiners {
@@ -215,7 +227,16 @@ impl Abi {
             status_ignore: 0,
             displacement_current: -54_278_278,
             seek: Seek { set: 600, current: 602, end: 604 },
-            mode: Mode { read_only: 2, write_only: 4, read_write: 8, append: 128, sequential: 256 },
+            mode: Mode {
+                create: 1,
+                read_only: 2,
+                write_only: 4,
+                read_write: 8,
+                delete_on_close: 16,
+                unique_open: 32,
+                append: 128,
+                sequential: 256,
+            },
             order_c: 0,
             distribute: Distribute { block: 0, cyclic: 1, default: -1 },
             combiner: Combiners {
@@ -269,7 +290,16 @@ impl Abi {
             status_ignore: 0,
             displacement_current: -1,
             seek: Seek { set: 403, current: 401, end: 402 },
-            mode: Mode { read_only: 16, write_only: 256, read_write: 32, append: 1, sequential: 64 },
+            mode: Mode {
+                append: 1,
+                create: 2,
+                delete_on_close: 4,
+                read_only: 16,
+                read_write: 32,
+                sequential: 64,
+                unique_open: 128,
+                write_only: 256,
+            },
             order_c: 0xc,
             distribute: Distribute { block: 17, cyclic: 18, default: 19 },
             combiner: Combiners {

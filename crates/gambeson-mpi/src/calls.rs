@@ -206,6 +206,18 @@ handles! {
     PMPI_File_open PMPI_File_close;
 }
 
+/// Deleting a file.
+macro_rules! deletes {
+    ($($name:ident)+) => {
+        $(stand_in!(@any $name(name, info) None::<c_int>, no_library(), |_done| {
+            // SAFETY: the name is the caller's own.
+            unsafe { open::deleted(name as *const _) }
+        });)+
+    };
+}
+
+deletes! { MPI_File_delete PMPI_File_delete }
+
 const fn name(name: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,

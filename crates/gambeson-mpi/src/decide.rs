@@ -1,11 +1,9 @@
 //! Which files are sealed: those that say so themselves, and new ones for which the job's policy has a rule.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use gambeson_file::{Shape, is_sealed};
+use gambeson_file::{Form, Shape, data_missing, form, sidecar};
 use gambeson_proto::policy::{FileRule, Policy};
 use gambeson_site::job;
 use gambeson_site::policy::decide_file;
@@ -17,7 +15,7 @@ pub(crate) enum Decision {
     /// The MPI library has it.
     Plain,
     /// It is sealed already.
-    Sealed,
+    Sealed { detached: bool },
     /// It is to be sealed, and there is nothing in it yet.
     New(New),
     /// The policy has it sealed, and it is not.
@@ -26,28 +24,34 @@ pub(crate) enum Decision {
 
 /// Decides at the first rank, for all.
 pub(crate) fn decide(path: &Path) -> Decision {
-    let mut start = [0; 8];
-    let length = match File::open(path) {
-        Ok(mut file) => {
-            let length = file.metadata().map_or(0, |metadata| metadata.len());
-            if file.read_exact(&mut start).is_ok() && is_sealed(&start) {
-                return Decision::Sealed;
-            }
-            length
-        }
-        Err(_) => 0,
+    // What can't be looked at the library says itself.
+    let is_empty = match form(path).unwrap_or(Form::Empty) {
+        Form::Attached => return Decision::Sealed { detached: false },
+        Form::Detached => return Decision::Sealed { detached: true },
+        Form::DataMissing => return Decision::Refused(format!("{}: {}", path.display(), data_missing(path))),
+        Form::Empty => true,
+        Form::Plain => false,
     };
     let Some(rule) = rule(path) else { return Decision::Plain };
     let Some(label) = rule.label.clone() else { return Decision::Plain };
-    if length > 0 {
+    if !is_empty {
+        let lost = match rule.detached {
+            true => format!(", or its sidecar {} is gone", sidecar(path).display()),
+            false => String::new(),
+        };
         return Decision::Refused(format!(
-            "{}: the policy has it sealed under label \"{label}\" (pattern \"{}\"), and it is in clear; seal it with `gambeson file seal`, or remove it",
+            "{}: the policy has it sealed under label \"{label}\" (pattern \"{}\"), and it is in clear{lost}; seal it with `gambeson file seal`, or remove it",
             path.display(),
             rule.pattern
         ));
     }
-    let shape = Shape { block_len: rule.block_len, two_slots: rule.two_slots };
+    let shape = Shape { block_len: rule.block_len, two_slots: rule.two_slots, detached: rule.detached };
     Decision::New(New { label, suite: rule.suite, shape })
+}
+
+/// Whether a file that no rule seals is to be a detached one, should a map be laid over it.
+pub(crate) fn is_detached(path: &Path) -> bool {
+    rule(path).is_some_and(|rule| rule.detached)
 }
 
 /// What the policy of the job says of a file. A process of no job has none.

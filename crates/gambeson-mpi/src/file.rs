@@ -17,8 +17,8 @@ pub(crate) struct Sealed {
     pub(crate) mpi: &'static Mpi,
     /// The library's handle: groups, hints and error handlers are its own.
     pub(crate) file: usize,
-    /// A handle of our own on the file below, where the program's would not do.
-    pub(crate) below: Option<usize>,
+    /// Handles of our own on what is below: on a sidecar, and on the file where the program's handle would not do.
+    pub(crate) below: Vec<usize>,
     /// The file's name as the program gave it.
     pub(crate) name: String,
     /// The mode that the program opened it with.
@@ -102,7 +102,7 @@ impl Sealed {
             packed: Vec::new(),
             irregular: Vec::new(),
         };
-        Ok(Sealed { mpi, file, below: None, name, mode, communicator, rank, size, state: Mutex::new(state) })
+        Ok(Sealed { mpi, file, below: Vec::new(), name, mode, communicator, rank, size, state: Mutex::new(state) })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -8,13 +8,16 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, PoisonError};
 
+use gambeson_file::sidecar;
+
 use crate::control::is_external;
+use crate::decide::is_detached;
 use crate::engine::Engine;
 use crate::error::Failure;
 use crate::file::{Sealed, State, drop_type};
 use crate::handles;
 use crate::mpi::Mpi;
-use crate::open::{keys, open_below, path, token};
+use crate::open::{close_all, keys, open_below, open_sidecar, path, token};
 use crate::sealed::{MapPart, Place, Ranks, map_plain};
 use crate::view::View;
 
@@ -152,8 +155,20 @@ fn take_over(
         );
         return Err(Failure::new(mpi.abi.class.argument, what));
     }
-    let mut below = reopen(mpi, ranks, file, name)?;
-    let place = Place { file: below, name: &shown, path: &path, is_writable: true };
+    // The first rank looks what the rules say, for all.
+    let detached = (ranks.rank == 0).then(|| vec![u8::from(is_detached(&path))]);
+    let detached = ranks.broadcast(mpi, 0, detached)? == [1];
+    let mut below = vec![reopen(mpi, ranks, file, name)?];
+    if detached {
+        match open_sidecar(mpi, ranks.communicator, name, mpi.abi.mode.read_write, true) {
+            Ok(beside) => below.push(beside),
+            Err(failure) => {
+                close_all(mpi, below);
+                return Err(failure);
+            }
+        }
+    }
+    let place = Place { file: below[0], sidecar: below.get(1).copied(), name: &shown, path: &path, is_writable: true };
     let sealed = map_plain(mpi, ranks, place, keys(), &own).and_then(|engine| {
         let Some(mut engine) = engine else { return Ok(None) };
         engine.set_atomic(carried.atomic)?;
@@ -161,13 +176,16 @@ fn take_over(
         let token = u64::from_le_bytes(token.try_into().expect("8 bytes"));
         let (handles, called) = ((file, ranks.communicator), (shown.clone(), path.as_path()));
         let mut sealed = Sealed::new(mpi, handles, called, (mode, token), Box::new(engine))?;
-        sealed.below = Some(below);
+        sealed.below.clone_from(&below);
         carried.give(&mut sealed.state());
         Ok(Some(sealed))
     });
     if !matches!(sealed, Ok(Some(_))) {
-        // SAFETY: it was just opened, and nobody else has it.
-        unsafe { (mpi.call.file_close)(&raw mut below) };
+        close_all(mpi, below);
+        let beside = sidecar(&path);
+        if detached && ranks.rank == 0 && beside.metadata().is_ok_and(|data| data.len() == 0) {
+            let _ = std::fs::remove_file(beside);
+        }
     }
     sealed
 }

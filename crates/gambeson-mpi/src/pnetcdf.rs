@@ -2,10 +2,10 @@
 //! file those are not the program's. The question is answered here, by the public function that PnetCDF asks it by.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::sync::Arc;
 
-use gambeson_file::{Extent, Head, LocalBody, SealedFile};
+use gambeson_file::{Extent, Head, SealedFile};
 use gambeson_interpose::Function;
 
 use crate::open::path;
@@ -34,10 +34,10 @@ pub(crate) unsafe extern "C" fn ncmpi_inq_file_format(name: *const c_char, forma
 
 /// The version of the classic format that a sealed file begins with; none if it is another or can't be read.
 fn version(name: &CStr) -> Option<c_int> {
-    let body = LocalBody::new(File::open(path(name)).ok()?);
-    let head = Head::read(&body).ok()??;
+    let below = gambeson_file::open(path(name), OpenOptions::new().read(true)).ok()?;
+    let head = Head::read(below.sealed()).ok()??;
     let keys = Arc::new(gambeson_keys::open().ok()?);
-    let mut file = SealedFile::open(&name.to_string_lossy(), body, head, keys).ok()?;
+    let mut file = SealedFile::open(&name.to_string_lossy(), below, head, keys).ok()?;
     let mut start = [0; 4];
     file.read(&[Extent { offset: 0, length: start.len() as u64 }], &mut start).ok()?;
     let version = start.strip_prefix(b"CDF")?[0];

@@ -8,10 +8,20 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use gambeson_file::{Body, Held, Locks, Mode, Piece};
+use gambeson_file::{Below, Body, Held, Locks, Mode, Piece, sidecar};
 
+use super::open::Place;
 use crate::error::Failure;
 use crate::mpi::Mpi;
+
+/// What is below a place.
+pub(crate) fn below(mpi: &'static Mpi, place: Place<'_>) -> Below<MpiBody> {
+    let file = MpiBody::new(mpi, place.file, place.path);
+    match place.sidecar {
+        Some(beside) => Below::detached(MpiBody::new(mpi, beside, &sidecar(place.path)), file),
+        None => Below::attached(file),
+    }
+}
 
 /// An MPI file, and a descriptor of our own for locks.
 pub(crate) struct MpiBody {
@@ -28,7 +38,7 @@ impl MpiBody {
     }
 
     fn check(&self, status: c_int, doing: &str) -> io::Result<()> {
-        self.mpi.check(status, doing).map_err(|failure| io::Error::other(Below(failure)))
+        self.mpi.check(status, doing).map_err(|failure| io::Error::other(LibraryFailure(failure)))
     }
 
     /// Makes what all ranks wrote last.
@@ -235,19 +245,19 @@ const PROBE: Range<u64> = (1 << 61)..(1 << 61) + 1;
 
 /// A failure of the library's, as the body of a sealed file has it.
 #[derive(Debug)]
-struct Below(Failure);
+struct LibraryFailure(Failure);
 
-impl fmt::Display for Below {
+impl fmt::Display for LibraryFailure {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0.sentence)
     }
 }
 
-impl std::error::Error for Below {}
+impl std::error::Error for LibraryFailure {}
 
 /// The class of a failure below.
 pub(crate) fn class(mpi: &Mpi, error: &io::Error) -> c_int {
-    if let Some(below) = error.get_ref().and_then(|inner| inner.downcast_ref::<Below>()) {
+    if let Some(below) = error.get_ref().and_then(|inner| inner.downcast_ref::<LibraryFailure>()) {
         return below.0.class;
     }
     match error.kind() {

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gambeson_file::{Access, Extent, Plan, Run, Staged};
+use gambeson_file::{Access, Below, Extent, Piece, Plan, Run, Staged};
 use gambeson_proto::file::region::RegionId;
 
-use super::SealedEngine;
 use super::parcel::{Reader, Writer};
 use super::tell::Messages;
+use super::{MpiBody, SealedEngine};
 use crate::error::Failure;
 
 /// A share.
@@ -28,7 +28,7 @@ impl SealedEngine {
         let hulls = self.hulls(hull)?;
         if are_apart(&hulls) {
             may?;
-            return if self.file.body().has_locks() {
+            return if self.file.body().sealed().has_locks() {
                 self.file.write(extents, from)
             } else {
                 // Nobody else of this handle writes to these blocks.
@@ -124,17 +124,41 @@ impl SealedEngine {
         }
         let mut staged = Staged::default();
         let sealed = self.file.without_locks(|file| file.stage(plan, shares, from, &mut staged));
-        let body = self.file.body();
-        let reached = body.reach(staged.pieces());
-        let [most] = self.ranks.max(self.mpi, [staged.pieces().len() as i64])?;
-        if most == 0 {
-            return Ok(sealed);
-        }
-        let written = body.write_all(staged.pieces(), staged.bytes(), most == 1).and(reached);
+        let written = self.write_staged(&staged)?;
         if written.is_err() {
             self.file.doubt(shares);
         }
-        Ok(sealed.and(written.map_err(|error| self.file.storage_error("writing it failed", error))))
+        Ok(sealed.and(written))
+    }
+
+    /// Writes what was sealed, if any rank has something.
+    fn write_staged(&self, staged: &Staged) -> Result<Result<(), gambeson_file::Error>, Failure> {
+        let below = self.file.body();
+        let Some(data) = below.data() else {
+            return self.write_pieces(below.sealed(), staged.pieces(), staged.bytes());
+        };
+        let part = |of_data| Below::<MpiBody>::part(staged.pieces(), staged.bytes(), of_data);
+        let (pieces, bytes) = part(true);
+        let written = self.write_pieces(data, &pieces, &bytes)?;
+        // No entries speak of data that is not there; and all ranks take part whatever one of them has met.
+        let (pieces, bytes) = if written.is_ok() { part(false) } else { Default::default() };
+        let entries = self.write_pieces(below.sealed(), &pieces, &bytes)?;
+        Ok(written.and(entries))
+    }
+
+    fn write_pieces(
+        &self,
+        body: &MpiBody,
+        pieces: &[Piece],
+        from: &[u8],
+    ) -> Result<Result<(), gambeson_file::Error>, Failure> {
+        let reached = body.reach(pieces);
+        let [most] = self.ranks.max(self.mpi, [pieces.len() as i64])?;
+        if most == 0 {
+            return Ok(Ok(()));
+        }
+        let written = body.write_all(pieces, from, most == 1).and(reached);
+        Ok(written.map_err(|error| self.file.storage_error("writing it failed", error)))
     }
 
     /// Reads what each rank wants, together.
@@ -321,7 +345,7 @@ impl Parts {
     }
 
     /// The parts of shares that no rank has all of, as one request of this owner's for what came in.
-    fn merged(&self, file: &gambeson_file::SealedFile<super::MpiBody>) -> Plan {
+    fn merged(&self, file: &gambeson_file::SealedFile<MpiBody>) -> Plan {
         let mut plan = Plan::default();
         for (&(block, region), parts) in &self.0 {
             // Who has all of a share has every byte that others have, too: what overlaps may end as either has it.

@@ -65,7 +65,8 @@ impl SealedEngine {
             offers(self.mpi, self.ranks, self.keys.as_ref(), &name, fields.file, (fields.regions.len(), maps))?;
         let offers: Vec<_> = offers.into_iter().map(|(_, offer)| Some(offer)).collect();
         create::add(&mut fields, maps, &offers);
-        fields.geometry = Geometry { two_slots: fields.geometry.two_slots, ..Geometry::new(block_len) };
+        let Geometry { two_slots, detached, .. } = fields.geometry;
+        fields.geometry = Geometry { two_slots, detached, ..Geometry::new(block_len) };
         create::make_room(&mut fields);
         create::table(&name, fields).map_err(|error| failure(self.mpi, &error))
     }
@@ -76,10 +77,11 @@ impl SealedEngine {
         self.close()?;
         let leader = self.leader.expect("a file that is open for writing has a leader");
         let (name, path) = (self.path.to_string_lossy().into_owned(), self.path.clone());
-        let place = Place { file: self.below, name: &name, path: &path, is_writable: true };
-        let head = told_head(self.mpi, self.ranks, place, leader, |body| {
+        let (file, sidecar) = self.below;
+        let place = Place { file, sidecar, name: &name, path: &path, is_writable: true };
+        let head = told_head(self.mpi, self.ranks, place, leader, |below| {
             let generation = self.file.header().state().generation + 1;
-            create::write_first_at(&name, body, self.keys.as_ref(), table.clone(), &signatures, generation)
+            create::write_first_at(&name, below, self.keys.as_ref(), table.clone(), &signatures, generation)
                 .map_err(|error| failure(self.mpi, &error))
         })?;
         let is_atomic = self.is_atomic;
@@ -112,12 +114,13 @@ pub(crate) fn map_plain(
     maps.insert(0, Map { label: None, suite: FileSuite::default(), parts: Vec::new() });
     let offers: Vec<_> = std::iter::once(None).chain(offered.into_iter().map(|(_, offer)| Some(offer))).collect();
     let shape = own.block_len.and_then(shape).unwrap_or_default();
+    let shape = Shape { detached: place.sidecar.is_some(), ..shape };
     let mut fields = create::compose(file, shape, &maps, &offers);
     create::make_room(&mut fields);
     let table = create::table(place.name, fields).map_err(|error| failure(mpi, &error))?;
     let signatures = signatures(mpi, ranks, keys.as_ref(), &table)?;
-    let head = told_head(mpi, ranks, place, maker, |body| {
-        create::write_first(place.name, body, keys.as_ref(), table, &signatures).map_err(|error| failure(mpi, &error))
+    let head = told_head(mpi, ranks, place, maker, |below| {
+        create::write_first(place.name, below, keys.as_ref(), table, &signatures).map_err(|error| failure(mpi, &error))
     })?;
     open_head(mpi, ranks, place, keys, head).map(Some)
 }

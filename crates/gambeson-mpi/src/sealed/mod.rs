@@ -37,8 +37,8 @@ pub(crate) struct SealedEngine {
     mpi: &'static Mpi,
     ranks: Ranks,
     file: SealedFile<MpiBody>,
-    /// The library's handle, and where the file is.
-    below: usize,
+    /// The library's handles, on the file and on its sidecar if it has one; and where the file is.
+    below: (usize, Option<usize>),
     path: PathBuf,
     keys: Arc<dyn Keys>,
     /// Who signs; nobody for a file that is open for reading.
@@ -115,7 +115,7 @@ impl Engine for SealedEngine {
         let known = self.greatest_size()?;
         let cut = (self.ranks.rank == leader).then(|| {
             self.file.extend_known(known);
-            self.file.cut_below(size).map_err(|error| self.failure(&error))
+            self.file.resize_below(size).map_err(|error| self.failure(&error))
         });
         self.ranks.told(self.mpi, leader, cut)?;
         self.file.note_size(size);
@@ -158,7 +158,9 @@ impl Engine for SealedEngine {
     /// nobody believes.
     fn sync(&mut self) -> Result<(), Failure> {
         let anchored = self.anchor(gambeson_file::Then::GoOn);
-        self.file.body().sync_all()?;
+        let below = self.file.body();
+        let data = below.data().map_or(Ok(()), MpiBody::sync_all);
+        data.and(below.sealed().sync_all())?;
         anchored
     }
 

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gambeson_file::{Cause, Error, Head, Map, SealedFile, Shape, create};
+use gambeson_file::{Below, Cause, Error, Head, Map, SealedFile, Shape, create};
 use gambeson_keys::Keys;
 use gambeson_proto::file::region::RegionId;
 
+use super::body::below;
 use super::tell::Ranks;
 use super::{MpiBody, SealedEngine, failure};
 use crate::error::Failure;
@@ -24,6 +25,8 @@ pub(crate) struct New {
 pub(crate) struct Place<'a> {
     /// The library's handle.
     pub(crate) file: usize,
+    /// That of its sidecar, if it is a detached file.
+    pub(crate) sidecar: Option<usize>,
     /// As the program named it.
     pub(crate) name: &'a str,
     /// As the file system knows it.
@@ -55,11 +58,11 @@ pub(super) fn told_head(
     ranks: Ranks,
     place: Place<'_>,
     who: i32,
-    first: impl FnOnce(&MpiBody) -> Result<(), Failure>,
+    first: impl FnOnce(&Below<MpiBody>) -> Result<(), Failure>,
 ) -> Result<Head, Failure> {
     let read = (ranks.rank == who).then(|| {
-        let body = MpiBody::new(mpi, place.file, place.path);
-        first(&body).and_then(|()| read_head(mpi, place.name, &body))
+        let below = below(mpi, place);
+        first(&below).and_then(|()| read_head(mpi, place.name, below.sealed()))
     });
     let head = ranks.told_bytes(mpi, who, read)?;
     Ok(Head::decode(&head).expect("a head was sent"))
@@ -76,8 +79,8 @@ pub(super) fn open_head(
     keys: Arc<dyn Keys>,
     head: Head,
 ) -> Result<SealedEngine, Failure> {
-    let body = || MpiBody::new(mpi, place.file, place.path);
-    let mut file = check(mpi, ranks, place.name, &body, head, &keys)?;
+    let below = || below(mpi, place);
+    let mut file = check(mpi, ranks, place.name, &below, head, &keys)?;
     let access = Access::of(mpi, ranks, &file)?;
     let leader = if place.is_writable {
         let Some(leader) = access.signers.first().copied() else {
@@ -104,7 +107,7 @@ pub(super) fn open_head(
         mpi,
         ranks,
         file,
-        below: place.file,
+        below: (place.file, place.sidecar),
         path: place.path.to_path_buf(),
         keys,
         leader,
@@ -130,9 +133,9 @@ fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new:
         );
         return Err(Failure::new(mpi.abi.class.access, what));
     };
-    told_head(mpi, ranks, place, maker as i32, |body| {
+    told_head(mpi, ranks, place, maker as i32, |below| {
         let map = Map { label: Some(new.label.clone()), suite: new.suite, parts: Vec::new() };
-        create(place.name, body, keys, new.shape, &[map]).map_err(|error| failure(mpi, &error))
+        create(place.name, below, keys, new.shape, &[map]).map_err(|error| failure(mpi, &error))
     })
 }
 
@@ -151,11 +154,11 @@ fn check(
     mpi: &'static Mpi,
     ranks: Ranks,
     name: &str,
-    body: &impl Fn() -> MpiBody,
+    below: &impl Fn() -> Below<MpiBody>,
     head: Head,
     keys: &Arc<dyn Keys>,
 ) -> Result<SealedFile<MpiBody>, Failure> {
-    let opened = SealedFile::open(name, body(), head.clone(), keys.clone());
+    let opened = SealedFile::open(name, below(), head.clone(), keys.clone());
     let verdict = match &opened {
         Ok(_) => KNOWS,
         Err(Error { cause: Cause::Key, .. }) => KNOWS_NONE,
@@ -178,7 +181,7 @@ fn check(
     let table = ranks.broadcast(mpi, knows as i32, told.map(|file| file.header().table().digest().to_vec()))?;
     let file = opened.or_else(|_| {
         let vouched = table.try_into().ok();
-        SealedFile::open_vouched(name, body(), head, keys.clone(), vouched)
+        SealedFile::open_vouched(name, below(), head, keys.clone(), vouched)
     });
     agreed(mpi, ranks, file)
 }
