@@ -221,7 +221,10 @@ impl<B: Body> SealedFile<B> {
             self.tree.set_digest(&self.geometry, *group, *digest);
         }
         self.tree.cover(&self.geometry, size);
-        let mut chapters: Vec<u64> = digests.iter().map(|(group, _)| self.geometry.chapter(*group)).collect();
+        // A cut at a chapter's start leaves nothing of the chapter.
+        let there = self.geometry.chapters_of(self.geometry.blocks(size));
+        let chapters = digests.iter().map(|(group, _)| self.geometry.chapter(*group));
+        let mut chapters: Vec<u64> = chapters.filter(|&chapter| chapter < there).collect();
         chapters.dedup();
         for chapter in chapters {
             let table = self.tree.digest_table(&self.geometry, chapter);

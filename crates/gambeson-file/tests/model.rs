@@ -38,7 +38,7 @@ fn one(folder: &Folder, seed: u64) {
         for _ in 0..random.random_range(1..12) {
             match random.random_range(0..10) {
                 0 => {
-                    let size = random.random_range(0..10 * u64::from(BLOCK));
+                    let size = random.random_range(0..12 * u64::from(BLOCK)).saturating_sub(2 * u64::from(BLOCK));
                     file.set_size(size).unwrap();
                     model.resize(size as usize, 0);
                 }
