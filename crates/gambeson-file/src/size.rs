@@ -33,9 +33,12 @@ impl<B: Body> SealedFile<B> {
             return Ok(());
         }
         let doing = if is_cut { "cutting it failed" } else { "making it longer failed" };
-        let lengths = self.body.length().and_then(|length| Ok((length, self.body.data_length()?)));
-        let (sealed, data) = lengths.map_err(|error| Error::below(&self.name, doing, error))?;
+        let failed = |error| Error::below(&self.name, doing, error);
+        let data = self.body.data_length().map_err(failed)?;
         let end = if is_cut { self.end_below(size, data)? } else { size };
+        // Sealing the rest of a block again may have made the file longer, by the other half of its slot.
+        let failed = |error| Error::below(&self.name, doing, error);
+        let sealed = self.body.length().map_err(failed)?;
         let resized = match (self.geometry.detached, is_cut) {
             (false, _) => self.body.set_lengths(Some(end.min(sealed)), None),
             (true, true) => {
@@ -44,7 +47,7 @@ impl<B: Body> SealedFile<B> {
             }
             (true, false) => self.body.set_lengths(None, (size > data).then_some(size)),
         };
-        resized.map_err(|error| Error::below(&self.name, doing, error))
+        resized.map_err(failed)
     }
 
     /// Seals again what is left of the block that a size cuts in two; where the file that the data is in, now of this

@@ -38,7 +38,11 @@ fn one(folder: &Folder, seed: u64) {
         for _ in 0..random.random_range(1..12) {
             match random.random_range(0..10) {
                 0 => {
-                    let size = random.random_range(0..12 * u64::from(BLOCK)).saturating_sub(2 * u64::from(BLOCK));
+                    // Anywhere, or in the last block; now and then nothing is left.
+                    let all = 10 * u64::from(BLOCK);
+                    let range =
+                        if random.random_bool(0.5) { 0..all } else { model.len() as u64..model.len() as u64 + all };
+                    let size = random.random_range(range).saturating_sub(u64::from(BLOCK));
                     file.set_size(size).unwrap();
                     model.resize(size as usize, 0);
                 }
