@@ -11,7 +11,7 @@ from harness.jobs import run_marked
 from harness.mpis import ROOT, clean_environment
 from harness.programs import Programs
 from harness.python import Package
-from harness.sealed_files import Lab
+from harness.sealed_files import RULES, Lab
 
 HEADERS = ROOT / "crates" / "gambeson-mpi" / "include"
 
@@ -28,8 +28,14 @@ def two_identities(lab: Lab) -> tuple[Path, Path]:
     return mine, theirs
 
 
+@pytest.mark.parametrize("kind", ["attached", "detached"])
 @pytest.mark.parametrize("name", ["a.sealed", "a.plain"])
-def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab, package: Package, name: str) -> None:
+def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab, package: Package, name: str, kind: str) -> None:
+    if kind == "detached":
+        apart = "detached = true\n"
+        (lab.folder / "gambeson.toml").write_text(
+            f'{RULES}{apart}[[file]]\npattern = "*.plain"\nlabel = "none"\n{apart}'
+        )
     mine, theirs = two_identities(lab)
     file, python = lab.folder / name, {"PYTHONPATH": str(package.folder)}
     written = lab.run("write", str(file), keys=mine, program="encryption_map.py", env=python).check()
@@ -47,6 +53,8 @@ def test_a_map_puts_bytes_under_a_label_of_their_own(lab: Lab, package: Package,
     shown = json.loads(lab.tool({"GAMBESON_KEYS": str(mine)}, "file", "info", "--json", str(file)))
     rest = [] if name == "a.plain" else ["clinical"]
     assert [region["labels"] for region in shown["regions"]] == [rest, ["trial"]]
+    beside = file.with_name(f"{name}.gambeson")
+    assert shown["sidecar"] == (str(beside) if kind == "detached" else None) and beside.exists() == (kind == "detached")
 
 
 def test_a_map_over_a_file_that_no_rule_seals(lab: Lab, package: Package) -> None:

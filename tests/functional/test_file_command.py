@@ -204,6 +204,75 @@ def test_keys_and_maps_are_changed(ann: Person, bob: Person) -> None:
     assert (ann.home / "again").read_bytes() == plain(ann)
 
 
+def test_a_detached_file_keeps_its_data_where_it_was(ann: Person) -> None:
+    mapped = ["--label", "clinical", "--map", "trial:0:1MiB:0+128KiB"]
+    ann.does("file", "seal", "plain", "apart", *mapped, "--detached", "--block", "4KiB")
+    data, beside = ann.home / "apart", ann.home / "apart.gambeson"
+    assert data.stat().st_size == SIZE and plain(ann)[:64] not in data.read_bytes()
+    assert data.stat().st_mode & 0o777 == beside.stat().st_mode & 0o777 == 0o640
+    assert beside.read_bytes().startswith(b"GMBSNFIL") and beside.stat().st_size < SIZE / 4
+    shown = ann.info("apart")
+    assert shown["sidecar"] == "apart.gambeson" and ann.info("sealed")["sidecar"] is None
+    assert b"apart.gambeson, which has all but the data" in ann.does("file", "info", "apart")
+    assert ann.verify("apart")["findings"] == [] and ann.verify("apart")["bytes"] == SIZE
+    assert ann.does("file", "cat", "apart", "--offset", "99990", "--length", "70000") == plain(ann)[99_990:169_990]
+    ann.does("file", "diff", "plain", "apart")
+    ann.does("file", "diff", "sealed", "apart")
+    # All that changes it keeps it so.
+    ann.does("key", "rotate", "clinical")
+    ann.does("file", "rewrap", "apart")
+    before = data.read_bytes()
+    ann.does("file", "rekey", "apart")
+    assert data.stat().st_size == SIZE and data.read_bytes() != before and ann.verify("apart")["findings"] == []
+    assert b"nothing to accept" in ann.does("file", "accept", "apart")
+    # A block of the old data put back, a bit, and all of it.
+    with data.open("r+b") as file:
+        file.seek(40 << 10)
+        file.write(before[40 << 10 : 44 << 10])
+    assert [finding["block"] for finding in ann.verify("apart", status=1)["findings"]] == [10]
+    data.write_bytes(before)
+    assert len(ann.verify("apart", status=1)["findings"]) == -(-SIZE // 4096)
+    assert "it is not what was written" in ann.refuses(70, "open", "apart", "again")
+
+
+def test_a_sidecar_and_its_data_stay_together(ann: Person) -> None:
+    apart = ["--label", "clinical", "--detached"]
+    ann.does("file", "seal", "plain", "apart", *apart)
+    data, beside = ann.home / "apart", ann.home / "apart.gambeson"
+    before = ann.files()
+    for status, said, words in [
+        (64, "apart.gambeson is there already", ["seal", "plain", "apart.gambeson", "--label", "clinical"]),
+        (64, "is there already", ["seal", "plain", "apart", *apart]),
+        (65, "is sealed already", ["seal", "apart", "new", *apart]),
+        (65, "it is the sidecar of a detached file", ["cat", "apart.gambeson"]),
+        (65, "it is the sidecar of a detached file", ["info", "apart.gambeson"]),
+        (64, "one slot for each block", ["rekey", "apart", "--slots", "2"]),
+        (64, "one slot for each block", ["seal", "plain", "new", *apart, "--slots", "2"]),
+    ]:
+        assert said in ann.refuses(status, *words)
+    assert ann.files() == before
+    data.rename(ann.home / "away")
+    assert "its sidecar apart.gambeson is there and its data is gone" in ann.refuses(69, "verify", "apart")
+    assert "apart.gambeson is there already" in ann.refuses(64, "seal", "plain", "apart", "--label", "clinical")
+    (ann.home / "away").rename(data)
+    beside.rename(ann.home / "away")
+    assert "or its sidecar, are gone" in ann.refuses(65, "verify", "apart")
+    # A sidecar of nothing at all, which is no file in clear either.
+    beside.write_bytes(b"something else")
+    assert "header in its sidecar are gone" in ann.refuses(65, "diff", "plain", "apart")
+    (ann.home / "away").rename(beside)
+    ann.does("file", "diff", "plain", "apart")
+    # By a link, and from one kind to the other and back.
+    (ann.home / "link").symlink_to("apart")
+    ann.does("file", "diff", "plain", "link")
+    ann.does("file", "seal", "plain", "apart", "--label", "clinical", "--force")
+    assert not beside.exists() and ann.info("apart")["sidecar"] is None
+    ann.does("file", "seal", "plain", "apart", *apart, "--force")
+    ann.does("file", "diff", "plain", "apart")
+    ann.does("file", "open", "sealed", "apart", "--force")
+    assert not beside.exists() and data.read_bytes() == plain(ann)
+
+
 def test_mistakes_are_answered_and_change_nothing(gambeson: Path, tmp_path: Path, ann: Person) -> None:
     before, sealed = ann.files(), (ann.home / "sealed").read_bytes()
     seal = ["seal", "plain", "new", "--label"]
@@ -252,6 +321,8 @@ def test_a_sealed_file_is_marked_where_there_is_room(ann: Person) -> None:
         if change:
             ann.does("file", *change, "sealed")
         assert os.getxattr(sealed, "user.gambeson") == b"1"
+    ann.does("file", "seal", "plain", "apart", "--label", "clinical", "--detached")
+    assert [os.getxattr(ann.home / name, "user.gambeson") for name in ("apart", "apart.gambeson")] == [b"1"] * 2
     # Nobody goes by it.
     os.removexattr(sealed, "user.gambeson")
     assert ann.verify("sealed")["findings"] == []

@@ -53,8 +53,10 @@ def plain(lab: Lab) -> Path:
 
 
 @pytest.mark.mpis("mpich", "openmpi")
-def test_ranks_seal_verify_compare_and_open(lab: Lab, plain: Path) -> None:
-    on_ranks(lab, "seal", "plain", "sealed", "--label", "clinical", "--map", MAP).check()
+@pytest.mark.parametrize("kind", [[], ["--detached"]])
+def test_ranks_seal_verify_compare_and_open(lab: Lab, plain: Path, kind: list[str]) -> None:
+    on_ranks(lab, "seal", "plain", "sealed", "--label", "clinical", "--map", MAP, *kind).check()
+    assert (lab.folder / "sealed.gambeson").exists() == bool(kind)
     found = shown(on_ranks(lab, "verify", "--json", "sealed").check())
     assert found == json.loads(alone(lab, "verify", "--json", "sealed"))
     assert found["bytes"] == SIZE and found["findings"] == [] and found["rollback_covered"]

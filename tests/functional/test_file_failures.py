@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness.jobs import Job
-from harness.sealed_files import Lab
+from harness.sealed_files import RULES, Lab
 
 PROGRAM = "file_failures.py"
 FULL = ("NO_SPACE", "IO", "OTHER")
@@ -36,7 +36,9 @@ def small(tmp_path: Path) -> Iterator[Path]:
 # them waits for ever.
 @pytest.mark.mpis("mpich", "openmpi")
 @pytest.mark.namespaces
-def test_a_full_disk(lab: Lab, small: Path) -> None:
+@pytest.mark.parametrize("kind", ["", "detached = true\n"])
+def test_a_full_disk(lab: Lab, small: Path, kind: str) -> None:
+    (lab.folder / "gambeson.toml").write_text(RULES + kind)
     keys, sealed = lab.keys("keys", "clinical"), small / "a.sealed"
     job = lab.run("full", str(sealed), keys=keys, program=PROGRAM).check()
     for what in ("collective", "alone"):

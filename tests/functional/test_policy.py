@@ -67,7 +67,13 @@ def test_every_file_is_explained_with_its_rule(gambeson: Path, tmp_path: Path) -
     )
     paths = ["/data/a.h5", "/data/open/x/b.nc", "/data/b.nc", "/data/c.dat"]
     report = check(gambeson, tmp_path, "--policy", str(policy), *(word for path in paths for word in ("--file", path)))
-    sealed: dict[str, Any] = {"pattern": "*.h5", "label": "clinical", "suite": "xaes-256-gcm", "block_bytes": 16384, "slots": 2}
+    sealed: dict[str, Any] = {
+        "pattern": "*.h5",
+        "label": "clinical",
+        "suite": "xaes-256-gcm",
+        "block_bytes": 16384,
+        "slots": 2,
+    }
     sealed["detached"] = False
     said = {filed["path"]: filed["rule"] for filed in report["sealed_files"]}
     assert list(said) == paths

@@ -33,17 +33,21 @@ def test_what_a_job_has_sealed_is_read_without_mpi(gambeson: Path, mpi: Mpi, pac
     tool("key", "init", "--key-file")
     tool("key", "create", "clinical")
     policy = tmp_path / "gambeson.toml"
-    policy.write_text('[[file]]\npattern = "*.sealed"\nlabel = "clinical"\nblock = "4 KiB"\n')
+    rule = '[[file]]\npattern = "*.{}"\nlabel = "clinical"\nblock = "4 KiB"\n'
+    policy.write_text(f"{rule.format('sealed')}{rule.format('apart')}detached = true\n")
     policy.chmod(0o600)
     package.run(
         'import h5py, numpy\nwith h5py.File("plain.h5", "w") as file: file["ages"] = numpy.arange(100_000)\n', tmp_path
     )
     (tmp_path / "into_sealed.py").write_text(COPY)
     command = [str(gambeson), "run", "-q", "--policy", "gambeson.toml", "--", *mpi.mpiexec, "-n", "2", mpi.python]
-    for program in ([str(PROGRAM), "write", "a.sealed"], ["into_sealed.py", "plain.h5", "h5.sealed"]):
+    programs = [[str(PROGRAM), "write", "a.sealed"], ["into_sealed.py", "plain.h5", "h5.sealed"]]
+    for program in (*programs, ["into_sealed.py", "plain.h5", "h5.apart"], ["into_sealed.py", "plain.h5", "b.apart"]):
         run_marked([*command, *program], env=environment, timeout=120, cwd=tmp_path).check()
 
+    assert (tmp_path / "h5.apart").stat().st_size == (tmp_path / "plain.h5").stat().st_size
     (tmp_path / "plain").write_bytes(b"in clear")
+    (tmp_path / "b.apart").unlink()
     tool("key", "init", "--key-file", "--store", "other")
     found = package.run(
         """
@@ -55,10 +59,18 @@ with gambeson.open("a.sealed", keys="keys") as file:
     whole = file.seek(0) or file.read()
     raw = file.raw
     facts = [raw.size, raw.block_size, raw.not_anchored, [(r.label, r.refused) for r in raw.regions]]
-with h5py.File(gambeson.open("h5.sealed", keys="keys")) as file:
-    ages = int(file["ages"][5000:90_000:7].sum())
+ages = []
+for name in ("h5.sealed", "h5.apart"):
+    with h5py.File(gambeson.open(name, keys="keys")) as file:
+        ages.append(int(file["ages"][5000:90_000:7].sum()))
 refused = {}
-for path, keys in [("a.sealed", "other"), ("plain", "keys"), ("missing", "keys")]:
+for path, keys in [
+    ("a.sealed", "other"),
+    ("plain", "keys"),
+    ("missing", "keys"),
+    ("b.apart", "keys"),
+    ("h5.apart.gambeson", "keys"),
+]:
     try:
         gambeson.open(path, keys=keys)
     except (OSError, ValueError) as error:
@@ -71,7 +83,9 @@ print(json.dumps([head.decode(), tail, len(whole), facts, ages, refused]))
     assert head == "canary: patient 0815" and tail == 8
     assert length == size == 2 * 4 * (100_003 + 50_000) and block_size == 4096
     assert not_anchored is None and regions == [["clinical", None]]
-    assert ages == sum(range(5000, 90_000, 7))
+    assert ages == [sum(range(5000, 90_000, 7))] * 2
     assert refused["a.sealed"][0] == "PermissionError" and "label" in refused["a.sealed"][1]
     assert refused["plain"][0] == "ValueError" and "no sealed file" in refused["plain"][1]
-    assert refused["missing"][0] == "FileNotFoundError"
+    assert refused["missing"][0] == refused["b.apart"][0] == "FileNotFoundError"
+    assert "b.apart: its sidecar b.apart.gambeson is there and its data is gone" in refused["b.apart"][1]
+    assert "it is the sidecar of a detached file" in refused["h5.apart.gambeson"][1]

@@ -85,7 +85,8 @@ pub fn open(path: &Path, options: &OpenOptions) -> io::Result<Below<LocalBody>> 
 /// What is said of a sidecar without data.
 pub fn data_missing(path: &Path) -> String {
     let sidecar = sidecar(path);
-    format!("its sidecar {} is there and its data is gone; put it back, or remove the sidecar", sidecar.display())
+    let name = sidecar.file_name().unwrap_or_default();
+    format!("its sidecar {} is there and its data is gone; put it back, or remove the sidecar", name.display())
 }
 
 /// Removes the sidecar of a file that was removed, if it is one. What a program has there under that name stays.

@@ -36,7 +36,7 @@ pub(crate) fn decide(path: &Path) -> Decision {
     let Some(label) = rule.label.clone() else { return Decision::Plain };
     if !is_empty {
         let lost = match rule.detached {
-            true => format!(", or its sidecar {} is gone", sidecar(path).display()),
+            true => format!(", or its sidecar {} is gone", sidecar(path).file_name().unwrap_or_default().display()),
             false => String::new(),
         };
         return Decision::Refused(format!(
