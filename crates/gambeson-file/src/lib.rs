@@ -7,6 +7,7 @@
 //!  head ── sealed file ── session: open for writing ── journal ── anchor: entry tables, digests, header, key store
 //!  verify: every share looked at ── accept: what is there anchored for what it is ── rewrap: keys under newer labels
 //!  create: offers of keys by label, the table, its signatures
+//!  below: one body, or of a detached file two, the sidecar's and the data's ── beside: which it is, by name
 //! ```
 //! Everything that ranks of a job share out among themselves is in halves: one makes a value, another takes it.
 
