@@ -142,7 +142,10 @@ fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new:
 fn read_head(mpi: &Mpi, name: &str, body: &MpiBody) -> Result<Vec<u8>, Failure> {
     match Head::read(body) {
         Ok(Some(head)) => Ok(head.encode()),
-        Ok(None) => Err(Failure::new(mpi.abi.class.io, format!("{name}: its header is gone"))),
+        Ok(None) => {
+            let what = "its header is gone, or that in its sidecar";
+            Err(Failure::new(mpi.abi.class.io, format!("{name}: {what}")))
+        }
         Err(error) => {
             Err(Failure::new(super::body::class(mpi, &error), format!("{name}: reading its header failed: {error}")))
         }
