@@ -107,6 +107,7 @@ impl<B: Body> Below<B> {
             }
             at += piece.length;
         }
+        let outcome = outcome.and(data.publish());
         let (pieces, bytes) = Self::part(&pieces[..whole], from, false);
         outcome.and(self.sealed.write(&pieces, &bytes))
     }
@@ -164,6 +165,15 @@ impl<B: Body> Below<B> {
         self.sealed.sync()
     }
 
+    /// As [`Body::refresh`].
+    ///
+    /// # Errors
+    /// As the bodies have them.
+    pub fn refresh(&self) -> io::Result<()> {
+        self.data.as_ref().map_or(Ok(()), B::refresh)?;
+        self.sealed.refresh()
+    }
+
     /// As [`Body::mark`].
     pub fn mark(&self) {
         self.sealed.mark();
@@ -177,7 +187,10 @@ impl<B: Body> Below<B> {
     /// # Errors
     /// As the body has them.
     pub fn lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Held> {
-        self.sealed.lock(range, mode)
+        let held = self.sealed.lock(range, mode)?;
+        // The lock sees to the sidecar alone.
+        self.data.as_ref().map_or(Ok(()), B::refresh)?;
+        Ok(held)
     }
 
     /// As [`Body::try_lock`].

@@ -57,6 +57,14 @@ pub trait Body {
         Ok(())
     }
 
+    /// What was written is what other hosts read once they have refreshed, where that takes more than a lock that is given up.
+    ///
+    /// # Errors
+    /// As the file below has them.
+    fn publish(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Marks the file below as a sealed one, where it takes extended attributes. Nobody believes the mark or misses it.
     fn mark(&self) {}
 
@@ -111,6 +119,10 @@ impl Body for LocalBody {
 
     fn refresh(&self) -> io::Result<()> {
         self.locks.refresh()
+    }
+
+    fn publish(&self) -> io::Result<()> {
+        self.locks.publish()
     }
 
     fn mark(&self) {

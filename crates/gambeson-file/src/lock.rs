@@ -93,6 +93,14 @@ impl Locks {
         Ok(())
     }
 
+    /// Has the kernel hand on what was written, where another host would not see it else.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn publish(&self) -> io::Result<()> {
+        if self.is_coherent { Ok(()) } else { self.file.sync_data() }
+    }
+
     /// Cuts or extends the file.
     ///
     /// # Errors
@@ -148,9 +156,9 @@ impl Drop for Held {
         if self.range.is_empty() {
             return;
         }
-        if self.mode == Mode::Exclusive && !self.locks.is_coherent {
+        if self.mode == Mode::Exclusive {
             // What can't be written now fails when the file is synchronised or closed, too.
-            let _ = self.locks.file.sync_data();
+            let _ = self.locks.publish();
         }
         // Unlocking fails only where locking has failed.
         let _ = self.locks.set(&self.range, libc::F_UNLCK, libc::F_OFD_SETLK);

@@ -1,6 +1,6 @@
 //! Anchoring what all ranks wrote: each group's entries go to one rank, their digests to the leader, its head to all.
 
-use gambeson_file::{Body, Dirty, Head, Then, Written};
+use gambeson_file::{Dirty, Head, Then, Written};
 
 use super::SealedEngine;
 use super::parcel::{Reader, Writer};

@@ -198,6 +198,10 @@ impl Body for MpiBody {
         self.locks.as_ref().map_or(Ok(()), Locks::refresh)
     }
 
+    fn publish(&self) -> io::Result<()> {
+        self.locks.as_ref().map_or(Ok(()), Locks::publish)
+    }
+
     fn mark(&self) {
         if let Some(locks) = &self.locks {
             locks.mark();
