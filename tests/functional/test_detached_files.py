@@ -48,6 +48,8 @@ def holes(file: Path) -> list[tuple[int, int]]:
     return found
 
 
+# Intel MPI's driver for NFS, which it takes here, now and then refuses to read the last, short block (docs/files.md).
+@pytest.mark.mpis("mpich", "openmpi")
 def test_a_program_writes_and_reads_detached_files(detached: Lab) -> None:
     lab, keys = detached, detached.keys("keys", "clinical")
     sealed, plain = lab.folder / "a.sealed", lab.folder / "a.plain"
@@ -98,6 +100,7 @@ def test_a_sidecar_comes_and_goes_with_its_file(detached: Lab) -> None:
     assert said(job, "deleted") == said(job, "on close") == ["[]"] * 3, job.describe()
 
 
+@pytest.mark.mpis("mpich", "openmpi")
 def test_one_without_the_other_is_refused(detached: Lab) -> None:
     lab, keys = detached, detached.keys("keys", "clinical")
     sealed, away = lab.folder / "a.sealed", lab.folder / "away"
@@ -128,6 +131,7 @@ def test_one_without_the_other_is_refused(detached: Lab) -> None:
     assert "region 0" in said and "block 0: " in said, said
 
 
+@pytest.mark.mpis("mpich", "openmpi")
 def test_what_a_killed_job_leaves_of_a_detached_file(detached: Lab) -> None:
     lab, keys, sealed = detached, detached.keys("keys", "clinical"), detached.folder / "a.sealed"
     lab.run("write", str(sealed), keys=keys).check()
