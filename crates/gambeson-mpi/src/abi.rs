@@ -14,6 +14,8 @@ pub(crate) struct Abi {
     /// Whether handles other than files are an `int`.
     int_handles: bool,
     pub(crate) file_null: usize,
+    /// Whether its error handler can be called by name. Open MPI takes that for a mistake, and ends the program.
+    pub(crate) calls_file_null: bool,
     pub(crate) datatype_null: usize,
     pub(crate) request_null: usize,
     pub(crate) info_null: usize,
@@ -151,6 +153,7 @@ impl Abi {
         Abi {
             int_handles: true,
             file_null: 0,
+            calls_file_null: true,
             datatype_null: 0x0c00_0000,
             request_null: 0x2c00_0000,
             info_null: 0x1c00_0000,
@@ -214,6 +217,7 @@ impl Abi {
         Ok(Abi {
             int_handles: false,
             file_null: address(c"ompi_mpi_file_null")?,
+            calls_file_null: false,
             datatype_null: address(c"ompi_mpi_datatype_null")?,
             request_null: address(c"ompi_request_null")?,
             info_null: address(c"ompi_mpi_info_null")?,
@@ -277,6 +281,7 @@ impl Abi {
         Abi {
             int_handles: false,
             file_null: 0x118,
+            calls_file_null: true,
             datatype_null: 0x200,
             request_null: 0x180,
             info_null: 0x130,

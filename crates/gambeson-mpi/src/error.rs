@@ -20,7 +20,34 @@ impl Failure {
         Failure { class, sentence: sentence.into() }
     }
 
-    /// Calls the error handler of a file, or of `MPI_FILE_NULL`; the error code, if the handler returns.
+    /// Calls the error handler of `MPI_FILE_NULL`, which is that of files that could not be opened; the error code, if the
+    /// handler returns.
+    pub(crate) fn raise_without_file(&self, mpi: &Mpi) -> c_int {
+        if mpi.abi.calls_file_null { self.raise(mpi, mpi.abi.file_null) } else { self.raise_by_stand_in(mpi) }
+    }
+
+    /// Calls that handler by a file that has it.
+    fn raise_by_stand_in(&self, mpi: &Mpi) -> c_int {
+        let (mut handler, mut file) = (0, 0);
+        let (own, name, info) = (mpi.abi.comm_self, c"/dev/null".as_ptr(), mpi.abi.info_null);
+        // SAFETY: handles go where there is room for them.
+        unsafe {
+            if (mpi.call.file_get_errhandler)(mpi.abi.file_null, &raw mut handler) != 0
+                || handler == mpi.abi.errors_return
+                || (mpi.call.file_open)(own, name, mpi.abi.mode.read_only, info, &raw mut file) != 0
+            {
+                return self.code(mpi);
+            }
+            (mpi.call.file_set_errhandler)(file, handler);
+            (mpi.call.errhandler_free)(&raw mut handler);
+        }
+        let code = self.raise(mpi, file);
+        // SAFETY: the file is ours.
+        unsafe { (mpi.call.file_close)(&raw mut file) };
+        code
+    }
+
+    /// Calls the error handler of a file; the error code, if the handler returns.
     pub(crate) fn raise(&self, mpi: &Mpi, file: usize) -> c_int {
         let code = self.code(mpi);
         // The program's handler may close files.

@@ -109,7 +109,10 @@ functions! {
     add_error_string = PMPI_Add_error_string(c_int, *const c_char);
     error_class = PMPI_Error_class(c_int, Int);
     error_string = PMPI_Error_string(c_int, *mut c_char, Int);
+    errhandler_free = PMPI_Errhandler_free(Out);
     file_call_errhandler = PMPI_File_call_errhandler(H, c_int);
+    file_get_errhandler = PMPI_File_get_errhandler(H, Out);
+    file_set_errhandler = PMPI_File_set_errhandler(H, H);
 
     file_open = PMPI_File_open(H, *const c_char, c_int, H, Out);
     file_close = PMPI_File_close(Out);

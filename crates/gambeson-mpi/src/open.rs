@@ -45,7 +45,7 @@ pub(crate) unsafe fn open(
             handles::insert(sealed);
             Some(0)
         }
-        Err(failure) => Some(failure.raise(mpi, mpi.abi.file_null)),
+        Err(failure) => Some(failure.raise_without_file(mpi)),
     }
 }
 
