@@ -5,7 +5,7 @@
 #   tools/bootstrap.sh demo             + one virtual environment with MPICH, one with tools
 #   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI, Fortran, and who takes the package's tables, and who compiles and checks C
 #   tools/bootstrap.sh long             + GlusterFS, over which the long tests run
-#   tools/bootstrap.sh conformance      + parallel HDF5 for MPICH and Open MPI and its tools (examples/patients needs them, too), and PnetCDF
+#   tools/bootstrap.sh conformance      + parallel HDF5 for MPICH and Open MPI and its tools (examples/patients needs them, too), and PnetCDF with what builds its tests
 # Debian packages are installed with apt-get when run as root; otherwise their names are printed and the script stops.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ build_packages=(gcc libc6-dev make)
 demo_packages=(python3 python3-venv iproute2 util-linux)
 test_packages=(slurmctld slurmd slurm-client munge gfortran g++ pkg-config openssl openmpi-bin libopenmpi-dev libmpich-dev libcoarrays-openmpi-dev libfabric-dev tcpdump procps)
 long_packages=(glusterfs-server glusterfs-client)
-conformance_packages=(libhdf5-mpich-dev libhdf5-openmpi-dev hdf5-tools libpnetcdf-dev)
+conformance_packages=(libhdf5-mpich-dev libhdf5-openmpi-dev hdf5-tools libpnetcdf-dev autoconf automake libtool m4)
 case $purpose in
 build) packages=("${build_packages[@]}") environments=() ;;
 wheel) packages=("${build_packages[@]}" python3 python3-venv) environments=(wheel) ;;

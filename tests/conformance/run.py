@@ -48,7 +48,7 @@ def plan(arguments: argparse.Namespace) -> Iterator[tuple[Mpi, int, str, str]]:
             for suite in arguments.suite:
                 if suite.startswith("IMB") and name not in IMB_MPIS:
                     continue
-                if ranks != FILE_SUITES.get(suite, ranks):
+                if ranks not in FILE_SUITES.get(suite, (ranks,)):
                     continue
                 wanted = parts_of(suite) if suite in FILE_SUITES else mpi4py_modules() if suite == "mpi4py" else [suite]
                 for part in [part for part in wanted if part in arguments.modules] or wanted:
