@@ -327,7 +327,8 @@ fn file_header() -> Header {
         ],
     };
     let table = Table::new(fields).expect("a legal table");
-    let state = State { serial: 4, generation: 3, status: Status::Closed, size: 1000, root: [9; 32], closed: 3 };
+    let state =
+        State { serial: 4, generation: 3, status: Status::Closed, size: 1000, root: [9; 32], closed: 3, base: 3 };
     let sign = |key: &Ed25519KeyPair, message: &[u8]| key.sign(message).as_ref().try_into().expect("64 bytes");
     let signatures = keys.iter().map(|key| sign(key, &table.message())).collect();
     let signature = sign(&keys[1], &state.message(table.digest()));

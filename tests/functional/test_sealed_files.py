@@ -39,6 +39,13 @@ def test_what_nobody_wrote_between_records_stays_empty(lab: Lab) -> None:
     assert "done" in lab.run("gaps", str(lab.folder / "a.sealed"), keys=keys, n=4).check().stdout
 
 
+def test_handles_stand_beside_each_other(lab: Lab) -> None:
+    keys = lab.keys("keys", "clinical")
+    sealed = lab.folder / "a.sealed"
+    assert "done" in lab.run("handles", str(sealed), keys=keys, n=4).check().stdout
+    lab.tool({"GAMBESON_KEYS": str(keys)}, "file", "verify", str(sealed))
+
+
 def test_each_rank_acts_under_its_own_identity(lab: Lab) -> None:
     mine, theirs = lab.keys("mine", "clinical"), lab.keys("theirs", "trial")
     sealed = lab.folder / "a.sealed"
@@ -99,6 +106,18 @@ def test_a_plain_file_is_not_taken_for_a_sealed_one(lab: Lab) -> None:
     assert "gambeson file seal" in job.stdout and 'label "clinical"' in job.stdout, job.describe()
     without = lab.run("write", str(lab.folder / "b.sealed"))
     assert without.status != 0 and "no rank may write under that" in without.output, without.describe()
+
+
+def test_a_refused_file_is_an_error_as_programs_in_c_have_it(lab: Lab, programs: Programs) -> None:
+    # Open MPI ends a program that calls the handler of MPI_FILE_NULL by name.
+    assert lab.mpi.mpicc
+    keys = lab.keys("keys", "clinical")
+    (lab.folder / "a.sealed").write_bytes(b"in clear")
+    job = lab.run(str(lab.folder / "a.sealed"), program=programs.compile(lab.mpi.mpicc, "refused.c"), keys=keys, n=2)
+    job.check()
+    for who in ("returned", "handler", "returned again"):
+        assert job.stdout.count(f"{who}: MPI_ERR_ACCESS: ") == 2, job.describe()
+    assert "it is in clear; seal it with" in job.stdout
 
 
 def test_the_policy_says_which_files_are_sealed(lab: Lab) -> None:

@@ -4,6 +4,7 @@ files.py write FILE      each rank writes a strip by itself, then all write inte
 files.py own FILE        all write interleaved records together, and each reads its own at once, some rounds
 files.py beside FILE     each rank writes small records by itself between those of others; all are read at the end
 files.py gaps FILE       all write records that are far apart together, and read what lies between them
+files.py handles FILE    writes by one handle of all ranks and by one of each rank's own, and closes them in any order
 files.py read FILE       each rank reads another's strip, and its own records
 files.py killed FILE     writes zeros over the first strip, and dies before it closes the file
 files.py refused FILE    opens and reads; each rank prints the class and the sentence of the first error
@@ -116,6 +117,34 @@ def gaps(name: str) -> None:
     kind.Free()
 
 
+def handles(name: str) -> None:
+    """As PnetCDF does: its independent access goes by handles of MPI_COMM_SELF."""
+    rank, size = WORLD.rank, WORLD.size
+    everybody = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
+    for round in range(3):
+        at = 1000 * round + 10 * rank
+        everybody.Write_at_all(at, bytes([1 + rank]) * 10)
+        # The others may be done with theirs before the last one opens its own.
+        own = MPI.File.Open(MPI.COMM_SELF, name, MPI.MODE_RDWR)
+        own.Write_at(at + 200, bytes([101 + rank]) * 10)
+        if round == 2:
+            WORLD.Barrier()
+            everybody.Write_at_all(at + 400, bytes([201 + rank]) * 10)
+        own.Close()
+        if round == 1:
+            everybody.Sync()
+    everybody.Close()
+    for communicator in (WORLD, MPI.COMM_SELF):
+        file = MPI.File.Open(communicator, name, MPI.MODE_RDONLY)
+        for round in range(3):
+            for part in range(3 if round == 2 else 2):
+                got = bytearray(10 * size)
+                file.Read_at(1000 * round + 200 * part, got)
+                expected = b"".join(bytes([100 * part + 1 + other]) * 10 for other in range(size))
+                assert got == expected, (round, part, got)
+        file.Close()
+
+
 def read(name: str) -> None:
     file = MPI.File.Open(WORLD, name, MPI.MODE_RDONLY)
     assert file.Get_size() == 4 * (STRIP + RECORD * RECORDS) * WORLD.size
@@ -148,7 +177,7 @@ def refused(name: str) -> None:
 
 
 if __name__ == "__main__":
-    actions = [write, own, beside, gaps, killed, read, refused]
+    actions = [write, own, beside, handles, gaps, killed, read, refused]
     {action.__name__: action for action in actions}[sys.argv[1]](sys.argv[2])
     if WORLD.rank == 0:
         print("done")

@@ -442,7 +442,7 @@ class Case:
         whence = rng.choice([MPI.SEEK_SET, MPI.SEEK_CUR, MPI.SEEK_END])
         offset = rng.choice([0, rng.randint(0, 50), -rng.randint(0, 9)])
         self.settle()
-        if whence == MPI.SEEK_END and OPEN_MPI and self.filetype != MPI.BYTE:
+        if whence == MPI.SEEK_END and OPEN_MPI and self.comm.allreduce(self.filetype != MPI.BYTE):
             # Open MPI looks for the end without the view.
             whence = MPI.SEEK_SET
         if whence == MPI.SEEK_END and self.comm.allreduce(self.files[0].Get_size() < self.displacement):

@@ -438,7 +438,7 @@ FILE: Given = {
     "geometry": SMALL,
     "labels": [CLINICAL],
     "regions": [region(wrapped(0, 0, 0x40))],
-    "state": {"serial": 6, "generation": 3, "status": "closed", "size": 4796, "closed": 3},
+    "state": {"serial": 6, "generation": 3, "status": "closed", "size": 4796, "closed": 3, "base": 3},
     "signer": 0,
     "copy": "A",
     "writes": [piece_of(0, 4096, 0x61), piece_of(1, 700, 0x71)],
@@ -525,7 +525,7 @@ def files() -> Iterator[Case]:
         "two-slots",
         "What the last close anchored stays beside what an open session wrote.",
         geometry=SMALL | {"two_slots": True},
-        state=state(generation=5, status="open", closed=4),
+        state=state(generation=5, status="open", closed=4, base=4),
         writes=[
             piece_of(0, 64, 0x61),
             piece_of(0, 80, 0x71, generation=5, half=1, anchored=False),

@@ -219,7 +219,7 @@ def signing_key(label: Given) -> Ed25519PrivateKey:
 def encode_header(given: Given, root: bytes) -> bytes:
     table, labels, said = encode_table(given), given["labels"], given["state"]
     state = number(said["serial"], 8) + number(said["generation"], 8) + bytes([STATUS[said["status"]]])
-    state += number(said["size"], 8) + root + number(said["closed"], 8)
+    state += number(said["size"], 8) + root + number(said["closed"], 8) + number(said["base"], 8)
     body = number(len(table), 4) + table + number(len(labels), 2)
     for place, label in enumerate(labels):
         body += number(place, 2) + signing_key(label).sign(b"gambeson file table v1" + sha256(table))

@@ -7,7 +7,7 @@ use gambeson_proto::file::entry::HOLE;
 
 use crate::body::Body;
 use crate::error::{Cause, Error};
-use crate::lock::{Mode, SESSION};
+use crate::lock::SESSION;
 use crate::plan::Access;
 use crate::read::generation;
 use crate::sealed::{Anchoring, SealedFile};
@@ -132,7 +132,7 @@ impl<B: Body> SealedFile<B> {
     /// Somebody has the file open for writing, or has written it meanwhile; nobody here may sign for it; or what the body
     /// says.
     pub fn accept(&mut self, examined: &Examined, above: u64) -> Result<(), Error> {
-        if let Ok(None) = self.body.try_lock(SESSION, Mode::Exclusive) {
+        if let Ok(true) = self.body.locked(SESSION) {
             return Err(self.in_use());
         }
         self.above = above.max(examined.newest);
@@ -142,11 +142,12 @@ impl<B: Body> SealedFile<B> {
             return Err(self.in_use());
         }
         let size = self.size()?;
+        let settled = self.settle()?;
         let mut digests = Vec::new();
         for (group, written) in &examined.groups {
             digests.push((*group, self.anchor_group(*group, written, None)?));
         }
-        self.finish(&digests, None, size, Then::Close).map(|_| ())
+        self.finish(settled, &digests, None, size, Then::Close).map(|_| ())
     }
 
     /// Has the key store take note of a closed file as it is, which takes no right to write it.

@@ -200,6 +200,14 @@ impl<B: Body> Below<B> {
     pub fn try_lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Option<Held>> {
         self.sealed.try_lock(range, mode)
     }
+
+    /// As [`Body::locked`].
+    ///
+    /// # Errors
+    /// As the body has them.
+    pub fn locked(&self, range: Range<u64>) -> io::Result<bool> {
+        self.sealed.locked(range)
+    }
 }
 
 /// Where a block's data stands, for pieces.

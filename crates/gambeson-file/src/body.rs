@@ -79,6 +79,12 @@ pub trait Body {
     /// # Errors
     /// The file system has no locks.
     fn try_lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Option<Held>>;
+
+    /// Whether somebody else has a lock in a range.
+    ///
+    /// # Errors
+    /// The file system has no locks.
+    fn locked(&self, range: Range<u64>) -> io::Result<bool>;
 }
 
 /// A file of this host's, or of a file system that is mounted here.
@@ -135,6 +141,10 @@ impl Body for LocalBody {
 
     fn try_lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Option<Held>> {
         self.locks.try_lock(range, mode)
+    }
+
+    fn locked(&self, range: Range<u64>) -> io::Result<bool> {
+        self.locks.locked(range)
     }
 }
 

@@ -148,7 +148,7 @@ pub fn sign(keys: &dyn Keys, table: &Table) -> Vec<(u16, [u8; 64])> {
 
 /// The state of a file that nothing was written to.
 pub fn empty_state() -> State {
-    State { serial: 1, generation: 1, status: Status::Closed, size: 0, root: tree::root(&[]), closed: 1 }
+    State { serial: 1, generation: 1, status: Status::Closed, size: 0, root: tree::root(&[]), closed: 1, base: 1 }
 }
 
 /// Makes a sealed file of a body that is empty, alone. `maps`: the first is the rest.
@@ -196,7 +196,7 @@ pub fn write_first_at<B: Body>(
     generation: u64,
 ) -> Result<(), Error> {
     body.check(name, table.geometry())?;
-    let state = State { generation, closed: generation, ..empty_state() };
+    let state = State { generation, closed: generation, base: generation, ..empty_state() };
     let header = header(name, keys, table, signatures, state)?;
     let bytes = header.encode().map_err(|error| Error::new(Cause::Header, name, error.to_string()))?;
     let geometry = header.table().geometry();

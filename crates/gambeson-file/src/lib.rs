@@ -45,7 +45,7 @@ pub use lock::{Held, Locks, Mode};
 pub use plan::{Access, Extent, Plan, Run};
 pub use read::Fetch;
 pub use sealed::{Anchoring, SealedFile};
-pub use session::Then;
+pub use session::{Settled, Then};
 pub use verify::{Finding, Verified};
 pub use write::Staged;
 pub use written::{Dirty, RawEntry, Written};

@@ -93,6 +93,15 @@ impl Locks {
         Ok(())
     }
 
+    /// Whether somebody else has a lock in a range.
+    ///
+    /// # Errors
+    /// What the file system says that has no such locks.
+    pub fn locked(&self, range: Range<u64>) -> io::Result<bool> {
+        let found = self.call(&range, libc::F_WRLCK, libc::F_OFD_GETLK)?;
+        Ok(found.l_type != libc::F_UNLCK as libc::c_short)
+    }
+
     /// Has the kernel hand on what was written, where another host would not see it else.
     ///
     /// # Errors
@@ -123,6 +132,10 @@ impl Locks {
     }
 
     fn set(&self, range: &Range<u64>, kind: libc::c_int, command: libc::c_int) -> io::Result<()> {
+        self.call(range, kind, command).map(|_| ())
+    }
+
+    fn call(&self, range: &Range<u64>, kind: libc::c_int, command: libc::c_int) -> io::Result<libc::flock> {
         // SAFETY: a flock is plain integers, for which zero is a value.
         let mut lock: libc::flock = unsafe { std::mem::zeroed() };
         lock.l_type = kind as libc::c_short;
@@ -132,8 +145,8 @@ impl Locks {
         lock.l_len = offset(range.end - range.start)?;
         loop {
             // SAFETY: the descriptor is open as long as the file is borrowed, and `lock` outlives the call.
-            if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw const lock) } == 0 {
-                return Ok(());
+            if unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) } == 0 {
+                return Ok(lock);
             }
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {
@@ -143,19 +156,8 @@ impl Locks {
     }
 }
 
-impl Held {
-    /// Gives up the knowledge of a lock without unlocking: two locks of one descriptor on one range are one, and the
-    /// other's holder unlocks it.
-    pub(crate) fn leave_to_other(mut self) {
-        self.range = 0..0;
-    }
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.range.is_empty() {
-            return;
-        }
         if self.mode == Mode::Exclusive {
             // What can't be written now fails when the file is synchronised or closed, too.
             let _ = self.locks.publish();

@@ -233,8 +233,19 @@ impl<B: Body> SealedFile<B> {
         second.map_err(|_| error)
     }
 
-    /// Whether an entry may be what it is.
+    /// Whether an entry may be what it is, by what was anchored when this was opened or by others since.
     pub(crate) fn judge(&mut self, access: &Access, index: u8, entry: &RawEntry) -> Result<(), Error> {
+        let first = self.judge_as_known(access, index, entry);
+        if first.is_ok() {
+            return first;
+        }
+        match self.catch_up() {
+            Ok(Some(_caught_up)) => self.judge_as_known(access, index, entry),
+            _ => first,
+        }
+    }
+
+    fn judge_as_known(&mut self, access: &Access, index: u8, entry: &RawEntry) -> Result<(), Error> {
         let journal = self.session.as_ref().map(|session| &session.journal);
         if *entry == HOLE && journal.is_some_and(|journal| journal.is_shortened(access.block)) {
             return Ok(());
@@ -323,7 +334,7 @@ impl<B: Body> SealedFile<B> {
     /// Whether entries of a generation are written just now, by processes that this handle belongs to or that hold the
     /// file open.
     fn is_in_session(&self, generation: u64) -> bool {
-        self.session.as_ref().is_some_and(|session| generation > session.base)
+        self.session.is_some() && generation > self.state.base
     }
 
     /// Opens what an entry stands for.

@@ -32,7 +32,7 @@ impl<B: Body> SealedFile<B> {
         let table = create::table(&self.name, fields)?;
         let signatures = create::sign(self.keys.as_ref(), &table);
         self.state.generation += 1;
-        self.state.closed = self.state.generation;
+        (self.state.closed, self.state.base) = (self.state.generation, self.state.generation);
         self.header = create::header(&self.name, self.keys.as_ref(), table, &signatures, self.state)?;
         // To both places: what was wrapped under old versions is not to stay.
         self.write_header()?;

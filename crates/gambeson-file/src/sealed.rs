@@ -16,7 +16,7 @@ use crate::below::Below;
 use crate::body::Body;
 use crate::error::{Cause, Error};
 use crate::head::Head;
-use crate::lock::Held;
+use crate::lock::{self, Held, Mode};
 use crate::plan::{Extent, Plan};
 use crate::tree::{self, Tree};
 use crate::write::{Recent, Staged};
@@ -54,8 +54,8 @@ pub(crate) struct Session {
     pub(crate) journal: Journal,
     /// The file's size, as far as this process knows.
     pub(crate) size: u64,
-    /// The generation before this session's: what is of a later one is being written now.
-    pub(crate) base: u64,
+    /// Whether there are sessions beside this one, or have been.
+    pub(crate) is_shared: bool,
     /// Held by the process that began the session, as long as the file is open.
     pub(crate) lock: Option<Held>,
 }
@@ -90,7 +90,17 @@ impl<B: Body> SealedFile<B> {
         keys: Arc<dyn Keys>,
         vouched: Option<Digest>,
     ) -> Result<Self, Error> {
-        let (header, copy, anchoring) = believe(name, &head, keys.as_ref(), vouched)?;
+        let (head, believed) = match believe(name, &head, keys.as_ref(), vouched) {
+            Err(error) if error.cause == Cause::Altered => {
+                // Perhaps another session has anchored the file since its head was read.
+                let _held = body.lock(lock::HEADER, Mode::Exclusive);
+                let again = Head::read(body.sealed()).ok().flatten().filter(|again| *again != head).ok_or(error)?;
+                let believed = believe(name, &again, keys.as_ref(), vouched)?;
+                (again, believed)
+            }
+            believed => (head, believed?),
+        };
+        let (header, copy, anchoring) = believed;
         let (geometry, state) = (*header.table().geometry(), *header.state());
         body.check(name, &geometry)?;
         let tree = Tree::new(body.sealed(), &geometry, head.digests, &state)

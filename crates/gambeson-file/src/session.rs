@@ -6,6 +6,7 @@
 use gambeson_keys::Anchor;
 use gambeson_proto::file::Digest;
 use gambeson_proto::file::entry::ENTRY_LEN;
+use gambeson_proto::file::header::Unverified;
 use gambeson_proto::file::state::{State, Status};
 
 use crate::body::{Body, Piece};
@@ -26,33 +27,47 @@ pub enum Then {
     Close,
 }
 
+/// What others have anchored was taken over; where there are locks, nothing is added to it as long as this lives.
+#[must_use]
+pub(crate) struct CaughtUp {
+    _held: Option<Held>,
+}
+
+/// Keeps other sessions from anchoring as long as it lives.
+#[must_use]
+#[derive(Debug)]
+pub struct Settled {
+    /// Nothing where the file system has no locks.
+    _header: Option<Held>,
+    /// What all processes of the program take over by [`SealedFile::share`] before they anchor a group: there are other
+    /// sessions, or there were.
+    pub news: Option<Head>,
+}
+
 impl<B: Body> SealedFile<B> {
-    /// Begins a session, as the one process that answers for it; the head that others go on with.
+    /// Begins a session, as the one process that answers for it; the head that others of its program go on with.
     ///
     /// # Errors
     /// None of the file's labels may be written with here; or the header can't be written.
     pub fn begin(&mut self) -> Result<Head, Error> {
-        let lock = match self.lock_header() {
+        let mut session = Session::default();
+        match self.lock_header() {
             Ok(header) => {
                 // Somebody else's session may have come and gone since the head was read.
                 self.reread()?;
-                let alone = self.body.try_lock(SESSION, Mode::Exclusive).map_err(|error| self.locking(&error))?;
-                let is_alone = alone.is_some();
-                drop(alone);
-                let session = self.body.lock(SESSION, Mode::Shared).map_err(|error| self.locking(&error))?;
-                if is_alone || self.state.status == Status::Closed {
+                session.is_shared = self.has_others();
+                if !session.is_shared || self.state.status == Status::Closed {
                     self.raise()?;
                 }
+                let lock = self.body.lock(SESSION, Mode::Shared).map_err(|error| self.locking(&error))?;
+                session.lock = Some(lock);
                 drop(header);
-                Some(session)
             }
             // Without locks nobody can know of other sessions, and independent writes are refused.
-            Err(_) => {
-                self.raise()?;
-                None
-            }
-        };
-        self.session = Some(Session { size: self.state.size, base: self.base(), lock, ..Session::default() });
+            Err(_) => self.raise()?,
+        }
+        session.size = self.state.size;
+        self.session = Some(session);
         self.head()
     }
 
@@ -62,14 +77,8 @@ impl<B: Body> SealedFile<B> {
     /// As [`SealedFile::open`].
     pub fn join(&mut self, head: Head) -> Result<(), Error> {
         self.renew(head)?;
-        self.session = Some(Session { size: self.state.size, base: self.base(), ..Session::default() });
+        self.session = Some(Session { size: self.state.size, ..Session::default() });
         Ok(())
-    }
-
-    /// The generation before the one that is being written. What is between it and the last close is of sessions that
-    /// were never closed, and no more believed than before.
-    fn base(&self) -> u64 {
-        self.state.generation - 1
     }
 
     /// A new generation, which the header says is open.
@@ -82,7 +91,9 @@ impl<B: Body> SealedFile<B> {
             Ok(anchor) => anchor.map_or(0, |anchor| anchor.generation),
             Err(_) => 0,
         };
-        self.state.generation = self.state.generation.max(anchored).max(self.above) + 1;
+        // What is between it and the last close is of sessions that were never closed, and no more believed than before.
+        self.state.base = self.state.generation.max(anchored).max(self.above);
+        self.state.generation = self.state.base + 1;
         self.state.status = Status::Open;
         self.write_header()
     }
@@ -90,6 +101,63 @@ impl<B: Body> SealedFile<B> {
     /// What this process wrote since the file was last anchored; it is anchored by whoever gets it.
     pub fn take_written(&mut self) -> Dirty {
         self.session.as_mut().map(|session| session.journal.take()).unwrap_or_default()
+    }
+
+    /// Comes before groups are anchored, as the process that began the session, once all others of the program have
+    /// written: no other session anchors anything until this one has, and what others have anchored since is known.
+    ///
+    /// # Errors
+    /// What the others have left is not to be believed; or as the body has them.
+    pub fn settle(&mut self) -> Result<Settled, Error> {
+        let header = self.lock_header().ok();
+        let is_shared = self.session.as_ref().is_some_and(|session| session.is_shared);
+        let mut news = None;
+        if header.is_some() && (is_shared || self.is_overtaken()? || self.has_others()) {
+            let head = self.head()?;
+            self.share(head.clone())?;
+            news = Some(head);
+        }
+        Ok(Settled { _header: header, news })
+    }
+
+    /// Takes over what other sessions of the file have anchored. What this process has written counts from now on only
+    /// where nobody has written since.
+    ///
+    /// # Errors
+    /// As [`SealedFile::open`].
+    pub fn share(&mut self, head: Head) -> Result<(), Error> {
+        self.renew(head)?;
+        self.session.as_mut().expect("who anchors has a session").is_shared = true;
+        Ok(())
+    }
+
+    /// Takes over what other sessions have anchored, if they have; they anchor nothing more as long as what it gives lives,
+    /// for tables are read when they are needed.
+    ///
+    /// # Errors
+    /// As [`SealedFile::open`].
+    pub(crate) fn catch_up(&mut self) -> Result<Option<CaughtUp>, Error> {
+        // Not in the midst of what another writes; who reads alone may be unable to lock, and is refused then.
+        let held = self.session.is_some().then(|| self.lock_header().ok()).flatten();
+        if !self.is_overtaken()? {
+            return Ok(None);
+        }
+        let head = self.head()?;
+        if self.session.is_some() {
+            self.share(head)?;
+        } else {
+            self.renew(head)?;
+        }
+        Ok(Some(CaughtUp { _held: held }))
+    }
+
+    /// Whether another session has written the header since this one did.
+    fn is_overtaken(&self) -> Result<bool, Error> {
+        let mut copy = vec![0; self.geometry.header_len as usize];
+        let piece = Piece { offset: self.geometry.header(self.copy.other()), length: copy.len() };
+        let read = self.body.read(&[piece], &mut copy);
+        read.map_err(|error| Error::below(&self.name, "reading its header failed", error))?;
+        Ok(Unverified::decode(&copy).is_ok_and(|header| header.state().serial > self.state.serial))
     }
 
     /// Takes what was written in one group, by all processes of the program, into the group's entry table; its digest.
@@ -107,11 +175,12 @@ impl<B: Body> SealedFile<B> {
         {
             table[self.geometry.entry_in_table(cut.max(first), 0)..].fill(0);
         }
+        let is_shared = self.session.as_ref().is_some_and(|session| session.is_shared);
         let mut inline: Option<Vec<u8>> = None;
         for (number, Written { at, entry }) in written.iter().enumerate() {
             let place = *at as usize;
             let same = |other: &Written| other.at == *at;
-            let disputed = written[..number].iter().any(same) || written[number + 1..].iter().any(same);
+            let disputed = is_shared || written[..number].iter().any(same) || written[number + 1..].iter().any(same);
             if disputed {
                 if inline.is_none() {
                     let blocks = first..first + u64::from(self.geometry.group_blocks);
@@ -131,56 +200,44 @@ impl<B: Body> SealedFile<B> {
     }
 
     /// Anchors what was written, as the process that began the session: digests of the groups that changed, by whoever
-    /// anchored them, and the file's size. The head that others go on with.
+    /// anchored them, and the file's size. The head that others of the program go on with.
     ///
     /// # Errors
     /// As the body and the key store have them. A file that could not be anchored with the key store is closed all the
     /// same: [`SealedFile::anchoring`] says so.
     pub fn finish(
         &mut self,
+        settled: Settled,
         digests: &[(u64, Digest)],
         cut: Option<u64>,
         size: u64,
         then: Then,
     ) -> Result<Head, Error> {
-        let header = self.lock_header().ok();
-        if header.is_some() && !self.is_alone() {
-            self.reread()?;
-        }
         let size = if cut.is_some() { size } else { size.max(self.state.size) };
         if let Some(cut) = cut {
             self.tree.cut(self.geometry.group(cut));
         }
         self.write_digests(digests, size)?;
-        if then == Then::Close
-            && let Some(session) = &mut self.session
-        {
-            session.lock = None;
-        }
-        let is_last = then == Then::Close && self.is_alone();
+        let is_alone = !self.has_others();
         let State { generation, .. } = self.state;
         self.state.size = size;
         self.state.root = self.tree.root(&self.geometry);
         self.state.closed = generation;
         self.tree.closed = generation;
         (self.state.status, self.state.generation) =
-            if is_last { (Status::Closed, generation) } else { (Status::Open, generation + 1) };
+            if is_alone && then == Then::Close { (Status::Closed, generation) } else { (Status::Open, generation + 1) };
+        // Others go on in the generation that they began in, and this session with them.
+        if is_alone {
+            self.state.base = generation;
+        }
         self.write_header()?;
-        drop(header);
-        self.set_anchor();
-        let head = self.head()?;
         match then {
             Then::Close => self.session = None,
             Then::GoOn => self.go_on(),
         }
-        Ok(head)
-    }
-
-    /// Goes on with a session that was anchored.
-    fn go_on(&mut self) {
-        let (size, base) = (self.state.size, self.base());
-        let session = self.session.as_mut().expect("who anchors has a session");
-        (session.size, session.base) = (size, base);
+        drop(settled);
+        self.set_anchor();
+        self.head()
     }
 
     /// Goes on with a session that another process of the program has anchored.
@@ -193,19 +250,26 @@ impl<B: Body> SealedFile<B> {
         Ok(())
     }
 
+    fn go_on(&mut self) {
+        let (size, is_shared) = (self.state.size, self.state.base + 1 < self.state.generation);
+        let session = self.session.as_mut().expect("who anchors has a session");
+        (session.size, session.is_shared) = (size, is_shared);
+    }
+
     /// Anchors what this process alone has written, and closes the session or goes on with it.
     ///
     /// # Errors
     /// As [`SealedFile::finish`].
     pub fn anchor(&mut self, then: Then) -> Result<(), Error> {
         let size = self.size()?;
+        let settled = self.settle()?;
         let mut dirty = self.take_written();
         dirty.with_cut_group(&self.geometry);
         let mut digests = Vec::new();
         for (group, written) in &dirty.groups {
             digests.push((*group, self.anchor_group(*group, written, dirty.cut)?));
         }
-        self.finish(&digests, dirty.cut, size, then).map(|_| ())
+        self.finish(settled, &digests, dirty.cut, size, then).map(|_| ())
     }
 
     pub(crate) fn set_anchor(&mut self) {
@@ -268,18 +332,10 @@ impl<B: Body> SealedFile<B> {
         self.body.lock(HEADER, Mode::Exclusive)
     }
 
-    /// Whether no other session holds the file open.
-    fn is_alone(&mut self) -> bool {
-        let alone = self.body.try_lock(SESSION, Mode::Exclusive).ok().flatten();
-        let is_alone = alone.is_some();
-        if let (Some(alone), Some(Session { lock: Some(_), .. })) = (alone, &self.session) {
-            // The session's lock is exclusive now: others may share it again.
-            alone.leave_to_other();
-            if let Ok(shared) = self.body.lock(SESSION, Mode::Shared) {
-                shared.leave_to_other();
-            }
-        }
-        is_alone
+    /// Whether other sessions hold the file open; without locks nobody can know. Anybody can take such a lock: what is
+    /// believed then is bounded by what the header says.
+    fn has_others(&self) -> bool {
+        matches!(self.body.locked(SESSION), Ok(true))
     }
 
     fn locking(&self, error: &std::io::Error) -> Error {

@@ -77,6 +77,10 @@ impl Body for Killed {
     fn try_lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Option<Held>> {
         self.body.try_lock(range, mode)
     }
+
+    fn locked(&self, range: Range<u64>) -> io::Result<bool> {
+        self.body.locked(range)
+    }
 }
 
 #[derive(Default, Debug)]

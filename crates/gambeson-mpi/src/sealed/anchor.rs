@@ -19,11 +19,15 @@ impl SealedEngine {
         if self.ranks.rank == leader {
             dirty.with_cut_group(self.file.geometry());
         }
-        let digests = self.anchor_groups(&dirty);
+        // Not before all ranks are here: one that still closes another handle of the file would wait for this lock.
+        let settled = (self.ranks.rank == leader).then(|| self.file.settle());
+        let news = settled.as_ref().and_then(|settled| settled.as_ref().ok()?.news.as_ref());
+        let digests = self.anchor_groups(leader, &dirty, news);
         let digests = self.gather_digests(leader, digests)?;
-        let finished = (self.ranks.rank == leader).then(|| {
+        let finished = settled.map(|settled| {
+            let settled = settled.map_err(|error| self.failure(&error))?;
             let digests = digests?;
-            let head = self.file.finish(&digests, cut, size, then).map_err(|error| self.failure(&error))?;
+            let head = self.file.finish(settled, &digests, cut, size, then).map_err(|error| self.failure(&error))?;
             Ok(if then == Then::GoOn { head.encode() } else { Vec::new() })
         });
         let head = self.ranks.told_bytes(self.mpi, leader, finished)?;
@@ -58,10 +62,20 @@ impl SealedEngine {
         Ok((greatest.cast_unsigned(), number))
     }
 
-    /// Takes the groups that are this rank's into their entry tables; their digests.
-    fn anchor_groups(&mut self, dirty: &Dirty) -> Result<Vec<(u64, [u8; 32])>, Failure> {
+    /// Takes the groups that are this rank's into their entry tables; their digests. `news`: what the leader knows of
+    /// other sessions.
+    fn anchor_groups(
+        &mut self,
+        leader: i32,
+        dirty: &Dirty,
+        news: Option<&Head>,
+    ) -> Result<Vec<(u64, [u8; 32])>, Failure> {
         let ranks = self.ranks.size as u64;
         let mut outgoing: Vec<Writer> = (0..ranks).map(|_| Writer::default()).collect();
+        if self.ranks.rank == leader {
+            let news = news.map(Head::encode).unwrap_or_default();
+            outgoing.iter_mut().for_each(|message| message.bytes(&news));
+        }
         for (group, written) in &dirty.groups {
             let message = &mut outgoing[(group % ranks) as usize];
             message.u64(*group);
@@ -75,8 +89,13 @@ impl SealedEngine {
         let incoming = self.ranks.exchange(self.mpi, &outgoing)?;
         self.refresh()?;
         let mut groups: std::collections::BTreeMap<u64, Vec<Written>> = std::collections::BTreeMap::new();
-        for (_, message) in incoming.each() {
+        for (from, message) in incoming.each() {
             let mut reader = Reader::new(message);
+            let news = if from == leader as usize { reader.bytes() } else { &[] };
+            if self.ranks.rank != leader && !news.is_empty() {
+                let head = Head::decode(news).expect("the leader has sent a head");
+                self.file.share(head).map_err(|error| self.failure(&error))?;
+            }
             while !reader.is_done() {
                 let group = groups.entry(reader.u64()).or_default();
                 for _ in 0..reader.u32() {

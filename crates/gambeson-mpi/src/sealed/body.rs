@@ -215,6 +215,10 @@ impl Body for MpiBody {
     fn try_lock(&self, range: Range<u64>, mode: Mode) -> io::Result<Option<Held>> {
         self.locks()?.try_lock(range, mode)
     }
+
+    fn locked(&self, range: Range<u64>) -> io::Result<bool> {
+        self.locks()?.locked(range)
+    }
 }
 
 impl MpiBody {

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  serial u64 | generation u64 | status u8 | size u64 | root 32 | closed generation u64
+//!  | base u64
 //! ```
 
 use super::codec::Reader;
 use super::{Digest, context};
 
 /// Bytes of a state.
-pub const STATE_LEN: usize = 65;
+pub const STATE_LEN: usize = 73;
 
 /// Whether somebody is writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct State {
     pub root: Digest,
     /// The generation of the last close; 0 for a file that never was closed. A closed file's generation.
     pub closed: u64,
+    /// Sessions that are open, or never were closed, are of later generations than this one. A closed file's generation.
+    pub base: u64,
 }
 
 impl State {
@@ -46,7 +49,8 @@ impl State {
         bytes[16] = self.status as u8;
         bytes[17..25].copy_from_slice(&self.size.to_be_bytes());
         bytes[25..57].copy_from_slice(&self.root);
-        bytes[57..].copy_from_slice(&self.closed.to_be_bytes());
+        bytes[57..65].copy_from_slice(&self.closed.to_be_bytes());
+        bytes[65..].copy_from_slice(&self.base.to_be_bytes());
         bytes
     }
 
@@ -64,6 +68,7 @@ impl State {
             size: reader.u64()?,
             root: reader.array()?,
             closed: reader.u64()?,
+            base: reader.u64()?,
         };
         state.is_legal().then_some(state)
     }
@@ -71,8 +76,8 @@ impl State {
     /// Whether its numbers agree with each other.
     pub fn is_legal(&self) -> bool {
         let generations = match self.status {
-            Status::Closed => self.closed == self.generation,
-            Status::Open => self.closed < self.generation,
+            Status::Closed => self.closed == self.generation && self.base == self.generation,
+            Status::Open => self.closed < self.generation && self.base < self.generation,
         };
         self.serial > 0 && self.generation > 0 && generations && i64::try_from(self.size).is_ok()
     }

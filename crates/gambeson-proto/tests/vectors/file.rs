@@ -273,6 +273,7 @@ fn header(given: &Value, table: Table, root: Digest) -> Header {
         size: number(said, "size"),
         root,
         closed: number(said, "closed"),
+        base: number(said, "base"),
     };
     let sign = |label: &Value, message: &[u8]| signing(label).sign(message).as_ref().try_into().expect("64 bytes");
     let signer = number(given, "signer") as u16;

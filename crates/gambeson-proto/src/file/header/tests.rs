@@ -6,7 +6,7 @@ use super::*;
 use crate::file::FileSuite;
 use crate::file::geometry::Geometry;
 use crate::file::region::{Part, PartError, Piece};
-use crate::file::state::Status;
+use crate::file::state::{STATE_LEN, Status};
 use crate::file::table::{Region, WrappedKey};
 
 fn signing(seed: u8) -> Ed25519KeyPair {
@@ -41,7 +41,7 @@ fn fields() -> Fields {
 }
 
 fn state(serial: u64) -> State {
-    State { serial, generation: 3, status: Status::Closed, size: 1000, root: [9; 32], closed: 3 }
+    State { serial, generation: 3, status: Status::Closed, size: 1000, root: [9; 32], closed: 3, base: 3 }
 }
 
 fn sign(seed: u8, message: &[u8]) -> Signature {
@@ -204,7 +204,7 @@ fn tables_that_are_none() {
 #[test]
 fn measures_that_no_file_has_are_refused() {
     let sized = |size: u64| {
-        let at = good().len() - 163 + 17;
+        let at = good().len() - (STATE_LEN + 98) + 17;
         Unverified::decode(&altered(|copy| copy[at..at + 8].copy_from_slice(&size.to_be_bytes())))
     };
     let most = fields().geometry.blocks_max() << 16;
@@ -257,12 +257,14 @@ fn a_header_that_is_longer_than_its_room_is_refused() {
 fn states_that_are_none() {
     let good = state(1);
     assert!(good.is_legal());
-    let open = State { status: Status::Open, generation: 4, ..good };
+    let open = State { status: Status::Open, generation: 4, base: 2, ..good };
     assert_eq!(State::decode(&open.encode()), Some(open));
     for bad in [
         State { serial: 0, ..good },
         State { generation: 4, ..good },
         State { closed: 2, ..good },
+        State { base: 2, ..good },
+        State { base: 4, ..open },
         State { generation: 0, closed: 0, ..good },
         State { size: 1 << 63, ..good },
         State { status: Status::Open, ..good },

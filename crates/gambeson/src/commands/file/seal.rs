@@ -128,7 +128,8 @@ pub(super) fn fill(
     let digests = ranks.agreed(write(doing, &open, &head, &mut own, size, read, ranks))?;
     let digests: Vec<(u64, [u8; 32])> = ranks.gathered(digests)?.into_iter().flatten().collect();
     ranks.first(|| {
-        own.finish(&digests, None, size, Then::Close)?;
+        let settled = own.settle()?;
+        own.finish(settled, &digests, None, size, Then::Close)?;
         Ok(())
     })
 }
