@@ -580,10 +580,10 @@ def headers(given: Given) -> Iterator[Case]:
     yield case("refused-damaged", "One bit is wrong.", good[:40] + bytes([good[40] ^ 1]) + good[41:], [pin(CLINICAL)])
     yield case("refused-format", "Of version 2.", altered(8, b"\0\2"), [pin(CLINICAL)])
     yield case("refused-foreign", "An HDF5 file.", b"\x89HDF\r\n\x1a\n" + good[8:], [pin(CLINICAL)])
-    # The signatures end 163 bytes before the end: behind them are state, signer, signature and SHA-256.
-    yield case("refused-table", "A signature of the table is wrong.", altered(-163 - 1, b"\x55"), [pin(RESEARCH)])
-    yield case("other-label-altered", "The same, seen by the other label.", altered(-163 - 1, b"\x55"), [pin(CLINICAL)])
-    yield case("refused-state", "A byte less.", altered(-163 + 24, b"\xbb"), [pin(CLINICAL), pin(RESEARCH)])
+    # The signatures end 171 bytes before the end: behind them are state, signer, signature and SHA-256.
+    yield case("refused-table", "A signature of the table is wrong.", altered(-171 - 1, b"\x55"), [pin(RESEARCH)])
+    yield case("other-label-altered", "The same, seen by the other label.", altered(-171 - 1, b"\x55"), [pin(CLINICAL)])
+    yield case("refused-state", "A byte less.", altered(-171 + 24, b"\xbb"), [pin(CLINICAL), pin(RESEARCH)])
 
 
 WRITER = {

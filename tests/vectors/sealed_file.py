@@ -326,7 +326,7 @@ def read_header(given: Given) -> Expected:
             raise Refused("OtherKey")
         signature = rest[2 + 66 * place + 2 : 2 + 66 * (place + 1)]
         verify(key, signature, b"gambeson file table v1" + sha256(table), "Table")
-    state, signer = rest[-131:-66], int.from_bytes(rest[-66:-64], "big")
+    state, signer = rest[-139:-66], int.from_bytes(rest[-66:-64], "big")
     verify(labels[signer][2], rest[-64:], b"gambeson file state v1" + sha256(table) + state, "State")
     return {"state": state.hex(), "labels": [name for name, _, _ in labels]}
 
