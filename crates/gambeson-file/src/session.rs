@@ -200,7 +200,7 @@ impl<B: Body> SealedFile<B> {
     }
 
     /// Anchors what was written, as the process that began the session: digests of the groups that changed, by whoever
-    /// anchored them, and the file's size. The head that others of the program go on with.
+    /// anchored them, and the file's size. The head that others of the program go on with, if they do.
     ///
     /// # Errors
     /// As the body and the key store have them. A file that could not be anchored with the key store is closed all the
@@ -212,7 +212,7 @@ impl<B: Body> SealedFile<B> {
         cut: Option<u64>,
         size: u64,
         then: Then,
-    ) -> Result<Head, Error> {
+    ) -> Result<Option<Head>, Error> {
         let size = if cut.is_some() { size } else { size.max(self.state.size) };
         if let Some(cut) = cut {
             self.tree.cut(self.geometry.group(cut));
@@ -237,7 +237,7 @@ impl<B: Body> SealedFile<B> {
         }
         drop(settled);
         self.set_anchor();
-        self.head()
+        (then == Then::GoOn).then(|| self.head()).transpose()
     }
 
     /// Goes on with a session that another process of the program has anchored.

@@ -58,6 +58,20 @@ pub(crate) struct Mode {
     pub(crate) sequential: c_int,
 }
 
+impl Mode {
+    /// MPICH and Open MPI have them from ROMIO.
+    const BEFORE_MPI_5: Mode = Mode {
+        create: 1,
+        read_only: 2,
+        write_only: 4,
+        read_write: 8,
+        delete_on_close: 16,
+        unique_open: 32,
+        append: 128,
+        sequential: 256,
+    };
+}
+
 #[derive(Debug)]
 pub(crate) struct Distribute {
     pub(crate) block: c_int,
@@ -167,16 +181,7 @@ impl Abi {
             status_ignore: 1,
             displacement_current: -54_278_278,
             seek: Seek { set: 600, current: 602, end: 604 },
-            mode: Mode {
-                create: 1,
-                read_only: 2,
-                write_only: 4,
-                read_write: 8,
-                delete_on_close: 16,
-                unique_open: 32,
-                append: 128,
-                sequential: 256,
-            },
+            mode: Mode::BEFORE_MPI_5,
             order_c: 56,
             distribute: Distribute { block: 121, cyclic: 122, default: -49767 },
             combiner: Combiners {
@@ -231,16 +236,7 @@ impl Abi {
             status_ignore: 0,
             displacement_current: -54_278_278,
             seek: Seek { set: 600, current: 602, end: 604 },
-            mode: Mode {
-                create: 1,
-                read_only: 2,
-                write_only: 4,
-                read_write: 8,
-                delete_on_close: 16,
-                unique_open: 32,
-                append: 128,
-                sequential: 256,
-            },
+            mode: Mode::BEFORE_MPI_5,
             order_c: 0,
             distribute: Distribute { block: 0, cyclic: 1, default: -1 },
             combiner: Combiners {

@@ -28,10 +28,13 @@ impl SealedEngine {
             let settled = settled.map_err(|error| self.failure(&error))?;
             let digests = digests?;
             let head = self.file.finish(settled, &digests, cut, size, then).map_err(|error| self.failure(&error))?;
-            Ok(if then == Then::GoOn { head.encode() } else { Vec::new() })
+            Ok(head.as_ref().map(Head::encode).unwrap_or_default())
         });
         let head = self.ranks.told_bytes(self.mpi, leader, finished)?;
-        if self.ranks.rank != leader && then == Then::GoOn {
+        if then == Then::Close {
+            return Ok(());
+        }
+        if self.ranks.rank != leader {
             let head = Head::decode(&head).expect("the leader has sent a head");
             self.file.resume(head).map_err(|error| self.failure(&error))?;
         }
