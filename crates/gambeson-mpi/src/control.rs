@@ -72,17 +72,11 @@ pub(crate) fn is_external(name: &[u8]) -> Option<bool> {
 
 /// The byte of the file at which the shared pointer is, when all ranks are here.
 fn shared_byte(file: &Sealed, state: &mut State) -> Result<i64, Failure> {
-    let barrier = || file.mpi.check(unsafe_barrier(file), "MPI_Barrier");
-    barrier()?;
+    file.mpi.barrier(file.communicator)?;
     let position = state.shared.position().map_err(|error| file.no_pointer(&error));
-    barrier()?;
+    file.mpi.barrier(file.communicator)?;
     let at = position?.checked_mul(state.view.etype_size).and_then(|at| state.view.place(at));
     at.ok_or_else(|| file.failure(file.mpi.abi.class.io, "the shared pointer is beyond every file"))
-}
-
-fn unsafe_barrier(file: &Sealed) -> c_int {
-    // SAFETY: the communicator is our own.
-    unsafe { (file.mpi.call.barrier)(file.communicator) }
 }
 
 /// MPI_File_get_view. Types with a constructor are copies that the program frees.
@@ -134,7 +128,7 @@ pub(crate) unsafe fn seek_shared(file: &Sealed, offset: i64, whence: c_int) -> D
     file.same(whence.into(), "whence")?;
     let current = state.shared.position().map_err(|error| file.no_pointer(&error));
     // Nobody moves it on before all have seen where it was.
-    let barrier = file.mpi.check(unsafe_barrier(file), "MPI_Barrier");
+    let barrier = file.mpi.barrier(file.communicator);
     let to = current.and_then(|current| target(file, &mut state, offset, whence, current));
     let to = barrier.and(to)?;
     bytes(file, &state, to)?;

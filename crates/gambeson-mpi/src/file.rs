@@ -283,18 +283,11 @@ impl Sealed {
     /// This rank's place behind those of lower rank, from the shared pointer on.
     fn in_order(&self, state: &mut State, etypes: i64) -> Result<i64, Failure> {
         let (mpi, mut until) = (self.mpi, 0_i64);
+        let (from, to) = ((&raw const etypes).cast(), (&raw mut until).cast());
         // SAFETY: one MPI_INT64_T goes in and one comes out.
-        let status = unsafe {
-            (mpi.call.scan)(
-                (&raw const etypes).cast(),
-                (&raw mut until).cast(),
-                1,
-                mpi.abi.int64,
-                mpi.abi.sum,
-                self.communicator,
-            )
-        };
-        mpi.check(status, "MPI_Scan")?;
+        let begin =
+            |request| unsafe { (mpi.call.iscan)(from, to, 1, mpi.abi.int64, mpi.abi.sum, self.communicator, request) };
+        mpi.complete(begin, "MPI_Iscan")?;
         // The last rank knows how much all of them take.
         let last = self.size - 1;
         let taken = if self.rank == last { Some(self.shared(state, until)) } else { None };

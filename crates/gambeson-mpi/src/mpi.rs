@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use gambeson_interpose::{file_of, next};
 
@@ -67,15 +68,15 @@ functions! {
     group_translate_ranks = PMPI_Group_translate_ranks(H, c_int, *const c_int, H, Int);
     group_free = PMPI_Group_free(Out);
     info_free = PMPI_Info_free(Out);
-    barrier = PMPI_Barrier(H);
-    bcast = PMPI_Bcast(Room, c_int, H, c_int, H);
-    allreduce = PMPI_Allreduce(Data, Room, c_int, H, H, H);
-    scan = PMPI_Scan(Data, Room, c_int, H, H, H);
-    allgather = PMPI_Allgather(Data, c_int, H, Room, c_int, H, H);
-    alltoall = PMPI_Alltoall(Data, c_int, H, Room, c_int, H, H);
+    ibarrier = PMPI_Ibarrier(H, Out);
+    ibcast = PMPI_Ibcast(Room, c_int, H, c_int, H, Out);
+    iallreduce = PMPI_Iallreduce(Data, Room, c_int, H, H, H, Out);
+    iscan = PMPI_Iscan(Data, Room, c_int, H, H, H, Out);
+    iallgather = PMPI_Iallgather(Data, c_int, H, Room, c_int, H, H, Out);
+    ialltoall = PMPI_Ialltoall(Data, c_int, H, Room, c_int, H, H, Out);
     isend = PMPI_Isend(Data, c_int, H, c_int, c_int, H, Out);
     irecv = PMPI_Irecv(Room, c_int, H, c_int, c_int, H, Out);
-    wait = PMPI_Wait(Out, usize);
+    test = PMPI_Test(Out, Int, usize);
 
     type_size = PMPI_Type_size_x(H, Long);
     type_extent = PMPI_Type_get_extent_x(H, Long, Long);
@@ -200,18 +201,11 @@ impl Mpi {
     pub(crate) fn max<const N: usize>(&self, own: [i64; N], communicator: usize) -> Result<[i64; N], Failure> {
         let mut greatest = [0_i64; N];
         let (int64, max) = (self.abi.int64, self.abi.max);
+        let (from, to) = (own.as_ptr().cast(), greatest.as_mut_ptr().cast());
         // SAFETY: N of MPI_INT64_T go in and come out.
-        let status = unsafe {
-            (self.call.allreduce)(
-                own.as_ptr().cast(),
-                greatest.as_mut_ptr().cast(),
-                N as c_int,
-                int64,
-                max,
-                communicator,
-            )
-        };
-        self.check(status, "MPI_Allreduce")?;
+        let begin =
+            |request| unsafe { (self.call.iallreduce)(from, to, N as c_int, int64, max, communicator, request) };
+        self.complete(begin, "MPI_Iallreduce")?;
         Ok(greatest)
     }
 
@@ -221,9 +215,52 @@ impl Mpi {
     /// The library's.
     pub(crate) fn broadcast(&self, bytes: &mut [u8], root: c_int, communicator: usize) -> Result<(), Failure> {
         let count = c_int::try_from(bytes.len()).expect("what is told to all is short");
+        let room = bytes.as_mut_ptr().cast();
         // SAFETY: the buffer has this many bytes.
-        let status = unsafe { (self.call.bcast)(bytes.as_mut_ptr().cast(), count, self.abi.byte, root, communicator) };
-        self.check(status, "MPI_Bcast")
+        let begin = |request| unsafe { (self.call.ibcast)(room, count, self.abi.byte, root, communicator, request) };
+        self.complete(begin, "MPI_Ibcast")
+    }
+
+    /// Waits until all ranks of a communicator are here.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn barrier(&self, communicator: usize) -> Result<(), Failure> {
+        // SAFETY: the communicator is one.
+        self.complete(|request| unsafe { (self.call.ibarrier)(communicator, request) }, "MPI_Ibarrier")
+    }
+
+    /// Begins an operation and waits for it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn complete(&self, begin: impl FnOnce(*mut usize) -> c_int, call: &str) -> Result<(), Failure> {
+        let mut request = 0;
+        self.check(begin(&raw mut request), call)?;
+        self.wait(self.abi.handle(request), call)
+    }
+
+    /// Waits for an operation that was begun.
+    ///
+    /// The library's own waits spin. Where there are more ranks than processors, who is waited for then gets its turn when
+    /// the scheduler ends the others', milliseconds later for each message; so this gives its processor away.
+    ///
+    /// # Errors
+    /// The library's.
+    pub(crate) fn wait(&self, mut request: usize, call: &str) -> Result<(), Failure> {
+        let began = Instant::now();
+        loop {
+            let mut done = 0;
+            // SAFETY: the request is under way, and nobody else's.
+            let status = unsafe { (self.call.test)(&raw mut request, &raw mut done, self.abi.status_ignore) };
+            self.check(status, call)?;
+            if done != 0 {
+                return Ok(());
+            }
+            if began.elapsed() > SPIN {
+                std::thread::sleep(NAP);
+            }
+        }
     }
 
     /// Rank and number of ranks.
@@ -240,6 +277,10 @@ impl Mpi {
         Ok((rank, size))
     }
 }
+
+/// For how long a wait spins: messages between ranks that all have processors take less, and a nap takes about as long.
+const SPIN: Duration = Duration::from_micros(200);
+const NAP: Duration = Duration::from_micros(20);
 
 thread_local! {
     static INSIDE: Cell<u32> = const { Cell::new(0) };

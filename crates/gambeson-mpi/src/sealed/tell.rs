@@ -19,19 +19,12 @@ impl Ranks {
         let mut all = vec![0_i64; own.len() * self.size as usize];
         let count = own.len() as c_int;
         let int64 = mpi.abi.int64;
+        let (from, to) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
         // SAFETY: every rank gives and takes this many MPI_INT64_T.
-        let status = unsafe {
-            (mpi.call.allgather)(
-                own.as_ptr().cast(),
-                count,
-                int64,
-                all.as_mut_ptr().cast(),
-                count,
-                int64,
-                self.communicator,
-            )
+        let begin = |request| unsafe {
+            (mpi.call.iallgather)(from, count, int64, to, count, int64, self.communicator, request)
         };
-        mpi.check(status, "MPI_Allgather")?;
+        mpi.complete(begin, "MPI_Iallgather")?;
         Ok(all)
     }
 
@@ -47,8 +40,7 @@ impl Ranks {
 
     /// Waits until all ranks are here.
     pub(crate) fn wait(&self, mpi: &Mpi) -> Result<(), Failure> {
-        // SAFETY: the communicator is one.
-        mpi.check(unsafe { (mpi.call.barrier)(self.communicator) }, "MPI_Barrier")
+        mpi.barrier(self.communicator)
     }
 
     /// Bytes of one rank for all. Those of a short message go with their number.
@@ -104,20 +96,10 @@ impl Ranks {
     pub(crate) fn exchange(&self, mpi: &Mpi, outgoing: &[Vec<u8>]) -> Result<Messages, Failure> {
         let lengths: Vec<i64> = outgoing.iter().map(|message| message.len() as i64).collect();
         let mut incoming = vec![0_i64; lengths.len()];
-        let (call, int64) = (&mpi.call, mpi.abi.int64);
+        let (from, to, int64) = (lengths.as_ptr().cast(), incoming.as_mut_ptr().cast(), mpi.abi.int64);
         // SAFETY: one MPI_INT64_T for each rank goes out and comes in.
-        let status = unsafe {
-            (call.alltoall)(
-                lengths.as_ptr().cast(),
-                1,
-                int64,
-                incoming.as_mut_ptr().cast(),
-                1,
-                int64,
-                self.communicator,
-            )
-        };
-        mpi.check(status, "MPI_Alltoall")?;
+        let begin = |request| unsafe { (mpi.call.ialltoall)(from, 1, int64, to, 1, int64, self.communicator, request) };
+        mpi.complete(begin, "MPI_Ialltoall")?;
         let mut messages = Messages::of(&incoming);
         let own = self.rank as usize;
         let communicator = self.communicator;
@@ -204,10 +186,8 @@ impl Transfers<'_> {
 
     /// Waits for all of them, whatever becomes of one: their buffers go next.
     fn finish(mut self) -> Result<(), Failure> {
-        for mut request in std::mem::take(&mut self.under_way) {
-            // SAFETY: the request was begun, and is waited for once.
-            let status = unsafe { (self.mpi.call.wait)(&raw mut request, self.mpi.abi.status_ignore) };
-            if let Err(failure) = self.mpi.check(status, "MPI_Wait") {
+        for request in std::mem::take(&mut self.under_way) {
+            if let Err(failure) = self.mpi.wait(request, "MPI_Test") {
                 self.note(failure);
             }
         }
