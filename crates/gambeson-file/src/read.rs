@@ -78,6 +78,16 @@ impl<B: Body> SealedFile<B> {
         let mut fetch = Fetch::default();
         let mut failed = None;
         let mut rest = plan.accesses();
+        // Requests that follow each other meet in the shares at their ends.
+        let is_part = |access: &Access| access.share.entry.is_some() && !plan.covers(access);
+        if let Some(first) = rest.first().filter(|first| is_part(first)) {
+            failed = self.read_part(plan, first, into).err();
+            rest = &rest[1..];
+        }
+        let last = rest.last().filter(|last| is_part(last));
+        if last.is_some() {
+            rest = &rest[..rest.len() - 1];
+        }
         while !rest.is_empty() {
             fetch.clear();
             let mut count = 0;
@@ -101,7 +111,19 @@ impl<B: Body> SealedFile<B> {
             }
         }
         self.staging = staging;
+        if let Some(Err(error)) = last.map(|last| self.read_part(plan, last, into)) {
+            failed.get_or_insert(error);
+        }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Reads a part of one share, and keeps all of it at hand: the next part is likely one of it, too.
+    fn read_part(&mut self, plan: &Plan, access: &Access, into: &mut [u8]) -> Result<(), Error> {
+        let found = self.before(access);
+        deliver_part(plan, access, found.as_ref().map_or(&[], |(_, plain)| plain), into);
+        let (entry, plain) = found?;
+        self.recent.keep(access, entry, plain);
+        Ok(())
     }
 
     /// Adds what has to be read for the shares of one block: their entries, then their bytes.
@@ -197,12 +219,7 @@ impl<B: Body> SealedFile<B> {
             return Ok(());
         }
         let length = self.open_share(access, index, entry, data, None)?;
-        for run in runs {
-            let out = &mut into[run.buffer..][..run.length as usize];
-            let there = length.saturating_sub(run.at as usize).min(out.len());
-            out[..there].copy_from_slice(&data[run.at as usize..][..there]);
-            out[there..].fill(0);
-        }
+        deliver_part(plan, access, &data[..length], into);
         Ok(())
     }
 
@@ -401,6 +418,17 @@ fn is_in(access: &Access, half: Half) -> bool {
 /// The generation of an entry; of what is none, zero.
 pub(crate) fn generation(entry: &RawEntry) -> u64 {
     Entry::decode(entry).entry().map_or(0, |entry| entry.generation)
+}
+
+/// What a request wants of a share's bytes. Behind their end there are zeros.
+fn deliver_part(plan: &Plan, access: &Access, plain: &[u8], into: &mut [u8]) {
+    for run in plan.runs(access) {
+        let out = &mut into[run.buffer..][..run.length as usize];
+        let rest = plain.get(run.at as usize..).unwrap_or_default();
+        let there = rest.len().min(out.len());
+        out[..there].copy_from_slice(&rest[..there]);
+        out[there..].fill(0);
+    }
 }
 
 fn deliver_plain(plan: &Plan, access: &Access, data: &[u8], into: &mut [u8]) {

@@ -84,7 +84,7 @@ impl<B: Body> SealedFile<B> {
         let mut plan = Plan::default();
         plan.one(self.header.table().layout(), block, region);
         let access = plan.accesses()[0];
-        let mut old = self.before(&access)?;
+        let (_, mut old) = self.before(&access)?;
         if old.len() <= kept as usize {
             return Ok(());
         }

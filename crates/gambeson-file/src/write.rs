@@ -28,8 +28,8 @@ pub struct Staged {
     nonces: Vec<[u8; NONCE_LEN]>,
 }
 
-/// The share that was written last in part, in clear: a program that writes a block bit by bit need not have it read
-/// each time.
+/// The share that was read or written last in part, in clear, and its entry: as long as the file has that, a program that
+/// goes through a block bit by bit need not have all of it read and opened each time.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     of: Option<(u64, u16, RawEntry)>,
@@ -43,6 +43,10 @@ impl Recent {
         let mut room = std::mem::take(&mut self.plain);
         room.clear();
         room
+    }
+
+    pub(crate) fn keep(&mut self, access: &Access, entry: RawEntry, plain: Vec<u8>) {
+        *self = Recent { of: Some((access.block, access.share.region, entry)), plain };
     }
 
     pub(crate) fn forget(&mut self) {
@@ -254,7 +258,7 @@ impl<B: Body> SealedFile<B> {
         if plan.covers(access) {
             return Ok(Part { access, half, length: access.share.len, merged: None });
         }
-        let merged = self.before(access)?;
+        let (_, merged) = self.before(access)?;
         let length = plan.end(access).max(merged.len() as u32);
         Ok(Part { access, half, length, merged: Some(merged) })
     }
@@ -310,7 +314,7 @@ impl<B: Body> SealedFile<B> {
                             .copy_from_slice(&from[run.buffer..][..run.length as usize]);
                     }
                     let entry = self.seal(place, staged, &plain);
-                    self.recent = Recent { of: Some((part.access.block, part.access.share.region, entry)), plain };
+                    self.recent.keep(part.access, entry, plain);
                     entry
                 }
             };
@@ -352,17 +356,17 @@ impl<B: Body> SealedFile<B> {
         self.session.as_mut().expect("who writes has opened for writing").journal.note(group, at, entry);
     }
 
-    /// What a share holds before it is written in part.
-    pub(crate) fn before(&mut self, access: &Access) -> Result<Vec<u8>, Error> {
+    /// What a share holds of which a part is read or written: its entry, and its bytes.
+    pub(crate) fn before(&mut self, access: &Access) -> Result<(RawEntry, Vec<u8>), Error> {
         let index = access.share.entry.expect("plain shares are written where they stand");
         let (half, entry) = self.entry_there(access, index)?;
         if entry == HOLE {
             self.judge(access, index, &entry)?;
-            return Ok(self.recent.take());
+            return Ok((entry, self.recent.take()));
         }
         if self.recent.of == Some((access.block, access.share.region, entry)) {
             self.recent.of = None;
-            return Ok(std::mem::take(&mut self.recent.plain));
+            return Ok((entry, std::mem::take(&mut self.recent.plain)));
         }
         let mut data = self.recent.take();
         data.resize(access.share.len as usize, 0);
@@ -371,7 +375,7 @@ impl<B: Body> SealedFile<B> {
             .map_err(|error| Error::below(&self.name, "reading it failed", error))?;
         let length = self.open_share(access, index, &entry, &mut data, None)?;
         data.truncate(length);
-        Ok(data)
+        Ok((entry, data))
     }
 }
 

@@ -71,6 +71,29 @@ fn of_a_block_that_both_have_written_the_last_write_counts() {
     }
 }
 
+/// What a process has at hand of a block that it reads in parts is what the file has.
+#[test]
+fn what_one_has_read_of_a_block_does_not_hide_what_another_writes() {
+    let (_folder, keys, path) = file("fresh");
+    let (mut first, mut second) = (open_to_write(&path, &keys), open_to_write(&path, &keys));
+    let read = |file: &mut SealedFile<LocalBody>, offset| {
+        let mut read = [0; 10];
+        file.read(&[Extent { offset, length: 10 }], &mut read).unwrap();
+        read
+    };
+    put(&mut first, 2 * BLOCK, 1);
+    for byte in 2..9 {
+        // The second of them lies in two blocks.
+        for (at, offset) in [(0, 2 * BLOCK), (1, 3 * BLOCK - 5), (2, 3 * BLOCK + 50)] {
+            put(&mut first, offset, byte + 10 * at);
+            assert_eq!(read(&mut second, offset), [byte + 10 * at; 10], "at {offset}");
+            assert_eq!(read(&mut first, offset), [byte + 10 * at; 10], "at {offset}");
+        }
+    }
+    close(first);
+    close(second);
+}
+
 #[test]
 fn a_session_that_others_have_come_and_gone_beside_goes_on() {
     let (_folder, keys, path) = file("come-and-gone");
