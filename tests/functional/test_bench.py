@@ -183,16 +183,18 @@ def test_files_are_measured_plain_and_sealed(gambeson: Path, mpi: Mpi, tmp_path:
 
 
 @pytest.mark.mpis("mpich")
-def test_ranks_suites_and_blocks_are_swept(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
+def test_ranks_suites_blocks_and_detached_files_are_swept(gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
     file = tmp_path / "files.json"
-    sweep = ["--ranks", "1,3", "--suites", "xaes-256-gcm,aes-256-gcm-siv", "--blocks", "64K,4K"]
+    sweep = ["--ranks", "1,3", "--suites", "xaes-256-gcm,aes-256-gcm-siv", "--blocks", "64K,4K", "--beside", "detached"]
     options = ["--dir", str(tmp_path), "--patterns", "kernels", "--json", str(file), "--pictures", str(tmp_path)]
     bench_files(gambeson, mpi, *QUICK, *sweep, *options, ranks="{ranks}").check()
     series = json.loads(file.read_text())["series"]
     assert {one["ranks"] for one in series} == {1, 3}
-    variants = [("xaes-256-gcm", 65536), ("aes-256-gcm-siv", 65536), ("xaes-256-gcm", 4096)]
+    variants = [("xaes-256-gcm", 65536, False), ("aes-256-gcm-siv", 65536, False), ("xaes-256-gcm", 4096, False)]
+    variants.append(("xaes-256-gcm", 65536, True))
     for one in series:
-        assert [(side["suite"], side["block"]) for side in one["sides"][1:]] == variants
+        assert [(side["suite"], side["block"], side["detached"]) for side in one["sides"][1:]] == variants
+    assert not list(tmp_path.glob("gambeson-bench-*"))
     drawn = {path.stem for path in tmp_path.glob("*.svg")}
     assert drawn >= {"files-figure-11a", "files-figure-11b"}
     assert any(name.startswith("files-figure-10") for name in drawn)

@@ -53,6 +53,8 @@ pub(crate) struct Wanted {
     pub(crate) blocks: Vec<u32>,
     pub(crate) rounds: usize,
     pub(crate) gocryptfs: bool,
+    /// The first suite and block once more, as detached files.
+    pub(crate) detached: bool,
     /// The libfabric provider on both sides.
     pub(crate) core: String,
 }
@@ -152,10 +154,13 @@ fn mount(places: &mut [Place], sides: &mut Vec<Side>) {
 impl Wanted {
     /// Plain first. Each suite with the first block, and each block with the first suite.
     fn sides(&self) -> Vec<Side> {
+        let sealed = |suite, block| Side::Sealed { suite, block, detached: false };
         let (first_suite, first_block) = (self.suites[0], self.blocks[0]);
-        let suites = self.suites.iter().map(|&suite| Side::Sealed { suite, block: first_block });
-        let blocks = self.blocks.iter().skip(1).map(|&block| Side::Sealed { suite: first_suite, block });
-        [Side::Plain].into_iter().chain(suites).chain(blocks).collect()
+        let suites = self.suites.iter().map(|&suite| sealed(suite, first_block));
+        let blocks = self.blocks.iter().skip(1).map(|&block| sealed(first_suite, block));
+        let detached = Side::Sealed { suite: first_suite, block: first_block, detached: true };
+        let detached = self.detached.then_some(detached);
+        [Side::Plain].into_iter().chain(suites).chain(blocks).chain(detached).collect()
     }
 }
 

@@ -110,7 +110,7 @@ fn figure_11a(report: &Report) -> Option<Figure> {
         .sides
         .iter()
         .copied()
-        .filter(|side| matches!(side, Side::Sealed { block, .. } if *block == first))
+        .filter(|side| matches!(side, Side::Sealed { block, detached: false, .. } if *block == first))
         .collect();
     let rows = rows(report);
     let bars = sides.iter().map(|&side| Bars {
@@ -140,7 +140,7 @@ fn figure_11b(report: &Report) -> Option<Figure> {
     let base = base(report)?;
     let mut sides: Vec<(u32, Side)> = Vec::new();
     for &side in &report.sides {
-        if let Side::Sealed { suite, block } = side
+        if let Side::Sealed { suite, block, detached: false } = side
             && suite == base.suite()
         {
             sides.push((block, side));

@@ -20,6 +20,7 @@ pub(super) enum Side {
         #[serde(serialize_with = "named")]
         suite: FileSuite,
         block: u32,
+        detached: bool,
     },
     /// Plain, over a mount of gocryptfs.
     Gocryptfs,
@@ -34,7 +35,10 @@ impl Side {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Plain => "plain".into(),
-            Self::Sealed { suite, block } => format!("sealed, {}, blocks of {}", suite.name(), bytes(*block as usize)),
+            Self::Sealed { suite, block, detached } => {
+                let detached = if *detached { ", detached" } else { "" };
+                format!("sealed, {}, blocks of {}{detached}", suite.name(), bytes(*block as usize))
+            }
             Self::Gocryptfs => "gocryptfs".into(),
         }
     }
@@ -47,7 +51,8 @@ impl Side {
     /// How the names of its files end: the policy's rules go by that.
     pub(super) fn ending(&self) -> String {
         match self {
-            Self::Sealed { suite, block } => format!("{}.{block}", suite.name()),
+            Self::Sealed { suite, block, detached: false } => format!("{}.{block}", suite.name()),
+            Self::Sealed { suite, block, detached: true } => format!("{}.{block}.detached", suite.name()),
             Self::Plain | Self::Gocryptfs => "plain".into(),
         }
     }
@@ -58,9 +63,9 @@ impl Side {
 
     /// The policy's rule for its files.
     pub(super) fn rule(&self) -> Option<String> {
-        let Self::Sealed { suite, block } = self else { return None };
+        let Self::Sealed { suite, block, detached } = self else { return None };
         Some(format!(
-            "[[file]]\npattern = \"*.{}\"\nlabel = \"{LABEL}\"\nsuite = \"{}\"\nblock = \"{} KiB\"\n\n",
+            "[[file]]\npattern = \"*.{}\"\nlabel = \"{LABEL}\"\nsuite = \"{}\"\nblock = \"{} KiB\"\ndetached = {detached}\n\n",
             self.ending(),
             suite.name(),
             block >> 10
@@ -79,20 +84,22 @@ impl Side {
                  under /etc/gambeson has such files in clear"
                     .into(),
             ),
-            (Self::Sealed { suite, block }, Some(seal)) => {
+            (Self::Sealed { suite, block, detached }, Some(seal)) => {
                 let mut labels = vec![LABEL];
                 if map != Map::Rule {
                     labels.extend(LABELS.iter().take(ranks));
                 }
                 let mut found: Vec<&str> = seal.labels.iter().map(String::as_str).collect();
                 found.sort_unstable();
-                match found == labels && seal.suites == [suite.name()] && seal.block == *block {
+                let is_same = seal.suites == [suite.name()] && seal.block == *block && seal.detached == *detached;
+                match found == labels && is_same {
                     true => Ok(()),
                     false => refused(format!(
-                        "is sealed under {} with {} in blocks of {}, where the {side} side has {}",
+                        "is sealed under {} with {} in blocks of {}{}, where the {side} side has {}",
                         found.join(", "),
                         seal.suites.join(", "),
                         bytes(seal.block as usize),
+                        if seal.detached { ", detached" } else { "" },
                         labels.join(", ")
                     )),
                 }
@@ -105,11 +112,11 @@ impl Side {
 mod tests {
     use super::*;
 
-    const SEALED: Side = Side::Sealed { suite: FileSuite::Xaes256Gcm, block: 65_536 };
+    const SEALED: Side = Side::Sealed { suite: FileSuite::Xaes256Gcm, block: 65_536, detached: false };
 
     fn seal(labels: &[&str], block: u32) -> Seal {
         let labels = labels.iter().map(|&label| label.into()).collect();
-        Seal { labels, suites: vec!["xaes-256-gcm".into()], block }
+        Seal { labels, suites: vec!["xaes-256-gcm".into()], block, detached: false }
     }
 
     #[test]
@@ -124,6 +131,8 @@ mod tests {
         assert!(sentence(Side::Plain, Some(&whole), Map::Rule).contains("is sealed"));
         assert!(sentence(SEALED, Some(&whole), Map::View).contains("bench-two"));
         assert!(sentence(SEALED, Some(&seal(&["bench"], 4096)), Map::Rule).contains("4 KiB"));
+        let detached = Seal { detached: true, ..seal(&["bench"], 65_536) };
+        assert!(sentence(SEALED, Some(&detached), Map::Rule).contains("detached"));
         assert_eq!(sentence(SEALED, Some(&seal(&["bench", "bench-one", "bench-two"], 65_536)), Map::Other), "");
     }
 }

@@ -45,9 +45,9 @@ pub(super) struct Files {
     /// Rounds, each of all sides
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Have the plain program write over gocryptfs, too
-    #[arg(long, value_name = "WHAT")]
-    beside: Option<Beside>,
+    /// What to measure besides
+    #[arg(long, value_delimiter = ',', value_name = "WHAT")]
+    beside: Vec<Beside>,
     /// Write all values to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -62,9 +62,12 @@ pub(super) struct Files {
     command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Beside {
+    /// The plain program over a mount of it
     Gocryptfs,
+    /// Detached files, with the first suite and the first length of blocks
+    Detached,
 }
 
 const WHAT_IS_COMPARED: &str = "\
@@ -73,6 +76,7 @@ Both sides run the same MPI program, which is part of gambeson, under the given 
   plain      its files as they are
   sealed     gambeson run with a policy that has them sealed, and a key store of its own
   gocryptfs  the plain program over a mount of it, inside --dir
+  detached   as sealed, with all but the data in a sidecar
 
 Messages inside a host go the MPI's own way on both sides (Open MPI: over the provider, which seals them on the
 sealed side), so that files are what differs. The two jobs are there at a time and work in turns, pattern by
@@ -136,7 +140,8 @@ impl Files {
             suites: each_once(&self.suites),
             blocks: each_once(&self.blocks),
             rounds: self.rounds as usize,
-            gocryptfs: self.beside.is_some(),
+            gocryptfs: self.beside.contains(&Beside::Gocryptfs),
+            detached: self.beside.contains(&Beside::Detached),
             core: self.core.clone(),
         })
     }

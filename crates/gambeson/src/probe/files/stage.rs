@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use gambeson_file::Head;
-use gambeson_proto::file::header;
+use gambeson_proto::file::{Geometry, header};
 use rustix::fs::{Advice, fadvise, fdatasync};
 use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
 
@@ -99,8 +99,8 @@ impl<A: Abi> Stage<'_, A> {
     pub(super) fn evict(&self, name: &str) -> Outcome {
         self.world.barrier()?;
         if self.world.rank == 0 {
-            for folder in &self.work.disk {
-                let path = folder.join(self.file_name(name));
+            let files = self.work.disk.iter().map(|folder| folder.join(self.file_name(name)));
+            for path in files.flat_map(with_sidecar) {
                 evict(&path)
                     .map_err(|why| wrong(format!("{} does not leave the page cache: {why}", path.display())))?;
             }
@@ -112,7 +112,7 @@ impl<A: Abi> Stage<'_, A> {
     pub(super) fn remove(&self, names: &[&str]) -> Outcome {
         self.world.barrier()?;
         if self.world.rank == 0 {
-            for path in names.iter().map(|name| self.path(name)) {
+            for path in names.iter().map(|name| self.path(name)).flat_map(with_sidecar) {
                 std::fs::remove_file(&path)
                     .map_err(|error| wrong(format!("{} cannot be removed ({error})", path.display())))?;
             }
@@ -124,6 +124,12 @@ impl<A: Abi> Stage<'_, A> {
 /// Data that is not what it should be.
 pub(super) fn wrong(what: impl Into<String>) -> mpi::Failure {
     mpi::Failure::WrongData(what.into())
+}
+
+/// A file, and its sidecar if it is detached.
+fn with_sidecar(path: PathBuf) -> impl Iterator<Item = PathBuf> {
+    let sidecar = gambeson_file::sidecar(&path);
+    [path].into_iter().chain(sidecar.exists().then_some(sidecar))
 }
 
 /// What a file says of itself, if it is sealed.
@@ -141,7 +147,8 @@ fn seal(path: &std::path::Path) -> Result<Option<Seal>, String> {
     suites.sort_unstable();
     suites.dedup();
     let labels = fields.labels.iter().map(|label| label.name.clone()).collect();
-    Ok(Some(Seal { labels, suites, block: fields.geometry.block_len }))
+    let Geometry { block_len: block, detached, .. } = fields.geometry;
+    Ok(Some(Seal { labels, suites, block, detached }))
 }
 
 /// Writes a file's pages to disk and has the system forget them; then looks here and there whether it has.

@@ -168,4 +168,5 @@ pub(crate) struct Seal {
     /// Of all its sealed regions.
     pub(crate) suites: Vec<String>,
     pub(crate) block: u32,
+    pub(crate) detached: bool,
 }
