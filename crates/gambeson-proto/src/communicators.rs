@@ -12,7 +12,12 @@
 //!
 //! An identifier that the table lacks has what the policy says of the pair. A wish makes messages stronger, and weaker
 //! only as far as the policy has a rule about communicators that says so. Messages that carry no identifier (one-sided
-//! data, messages of the endpoints' own) have the strongest protection of all communicators that the two processes share.
+//! data, messages of the endpoints' own) have the strongest protection of all communicators that the two processes share;
+//! so do those of identifiers that the table lacks, where the library makes communicators that nobody is told of.
+//!
+//! A tag's identifier is its receiver's. In most communicators it is everybody's, but those between two groups and those of
+//! sessions may have one at the one end that means another communicator at the other. So a wish makes messages weaker only
+//! between processes that are both in the communicator that has it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,6 +43,8 @@ pub struct Layout {
     varying: u64,
     /// With one of these bits a tag may be no communicator's.
     foreign: u64,
+    /// Whether the library makes communicators of a program's by ways of its own, with other identifiers.
+    hidden: bool,
 }
 
 impl Layout {
@@ -51,6 +58,7 @@ impl Layout {
         tag: 0x7FFF_FFFF,
         varying: 0xF << 31,
         foreign: !((1 << 47) - 1) & !(1 << 54),
+        hidden: false,
     };
     /// Intel MPI 2021: 20 bits of tag, 4 for the parts, the identifier, and from bit 40 on the source. Bit 61 marks
     /// synchronous sends.
@@ -61,11 +69,20 @@ impl Layout {
         tag: 0xF_FFFF,
         varying: 0xF << 20 | 0xF_FFFF << 40,
         foreign: 0xF << 36 | 0xD << 60,
+        hidden: false,
     };
     /// Open MPI 4 and 5 (mtl/ofi), where the source travels as remote data: 32 bits of tag, whose negative half is the
-    /// collectives', two of the protocol of synchronous sends, then the identifier.
-    pub const OPEN_MPI: Layout =
-        Layout { name: "Open MPI", shift: 34, identifiers: 0x3FFF_FFFF, tag: 0xFFFF_FFFF, varying: 0, foreign: 0 };
+    /// collectives', two of the protocol of synchronous sends, then the identifier. It makes communicators of its own for
+    /// files, for partitioned communication and, up to Open MPI 4, for windows.
+    pub const OPEN_MPI: Layout = Layout {
+        name: "Open MPI",
+        shift: 34,
+        identifiers: 0x3FFF_FFFF,
+        tag: 0xFFFF_FFFF,
+        varying: 0,
+        foreign: 0,
+        hidden: true,
+    };
 
     /// The layouts of the MPICH family, then Open MPI's.
     pub fn of_family(open_mpi: bool) -> &'static [Layout] {
@@ -126,7 +143,13 @@ pub(crate) struct Table {
     wishes: Vec<Wish>,
     /// The wishes of communicators shared with a peer, ever: what is sent to it, and what is demanded of it.
     shared: [HashMap<PublicKey, Vec<WishNumber>>; 2],
+    /// The communicators that a peer is in.
+    members: HashMap<PublicKey, Identifiers>,
 }
+
+/// A set of identifiers, a bit each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identifiers(Vec<u64>);
 
 /// Why a communicator can't have a protection of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +218,9 @@ impl Communicators {
                 (1, [wish; 2])
             }
         };
+        table.members.values_mut().for_each(|identifiers| identifiers.remove(index));
         for peer in peers {
+            table.members.entry(*peer).or_default().insert(index);
             let shared = table.shared[direction].entry(*peer).or_default();
             for wish in wishes {
                 if wish != 0 && !shared.contains(&wish) {
@@ -205,6 +230,12 @@ impl Communicators {
         }
         self.version.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether any has a protection of its own now.
+    pub fn are_protected(&self) -> bool {
+        let table = self.lock();
+        table.demand.iter().chain(table.send.iter().flatten()).any(|&wish| wish != 0)
     }
 
     /// Changes whenever the table does.
@@ -222,20 +253,22 @@ impl Communicators {
 }
 
 impl Table {
-    /// The wishes that a message with this tag has to satisfy, and whether the tag may be no communicator's.
-    pub(crate) fn send(&self, tag: u64) -> ([WishNumber; 2], bool) {
-        self.entry(&self.send, tag)
+    /// The wishes that a message with this tag has to satisfy, and whether the tag may be no communicator's that has them:
+    /// one of those `with` its peer in them.
+    pub(crate) fn send(&self, tag: u64, with: &Identifiers) -> ([WishNumber; 2], bool) {
+        self.entry(&self.send, tag, with)
     }
 
-    /// The wish that is demanded of a message with this tag, and whether the tag may be no communicator's.
-    pub(crate) fn demand(&self, tag: u64) -> (WishNumber, bool) {
-        self.entry(&self.demand, tag)
+    /// The wish that is demanded of a message with this tag, and whether the tag may be no communicator's that has it.
+    pub(crate) fn demand(&self, tag: u64, with: &Identifiers) -> (WishNumber, bool) {
+        self.entry(&self.demand, tag, with)
     }
 
-    fn entry<T: Copy + Default>(&self, entries: &[T], tag: u64) -> (T, bool) {
+    fn entry<T: Copy + Default>(&self, entries: &[T], tag: u64, with: &Identifiers) -> (T, bool) {
         let Some(layout) = &self.layout else { return (T::default(), false) };
         let identifier = usize::try_from(layout.identifier(tag)).unwrap_or(usize::MAX);
-        (entries.get(identifier).copied().unwrap_or_default(), tag & layout.foreign != 0)
+        let foreign = tag & layout.foreign != 0 || !with.contains(identifier);
+        (entries.get(identifier).copied().unwrap_or_default(), foreign)
     }
 
     pub(crate) fn wish(&self, number: WishNumber) -> Option<&Wish> {
@@ -245,6 +278,35 @@ impl Table {
     /// The wishes of communicators shared with a peer: of what is sent, and of what arrives.
     pub(crate) fn shared(&self, peer: &PublicKey) -> [&[WishNumber]; 2] {
         self.shared.each_ref().map(|peers| peers.get(peer).map_or(&[][..], Vec::as_slice))
+    }
+
+    /// Whether messages of identifiers that ask for nothing may be of communicators that were made of one that does.
+    pub(crate) fn has_hidden(&self) -> bool {
+        self.layout.is_some_and(|layout| layout.hidden)
+    }
+
+    /// The communicators that a peer is in, as far as they were given anything.
+    pub(crate) fn with(&self, peer: &PublicKey) -> Identifiers {
+        self.members.get(peer).cloned().unwrap_or_default()
+    }
+}
+
+impl Identifiers {
+    fn contains(&self, identifier: usize) -> bool {
+        self.0.get(identifier / 64).is_some_and(|word| word >> (identifier % 64) & 1 != 0)
+    }
+
+    fn insert(&mut self, identifier: usize) {
+        if self.0.len() <= identifier / 64 {
+            self.0.resize(identifier / 64 + 1, 0);
+        }
+        self.0[identifier / 64] |= 1 << (identifier % 64);
+    }
+
+    fn remove(&mut self, identifier: usize) {
+        if let Some(word) = self.0.get_mut(identifier / 64) {
+            *word &= !(1 << (identifier % 64));
+        }
     }
 }
 
@@ -322,16 +384,36 @@ mod tests {
     fn unknown_identifiers_ask_for_nothing() {
         let communicators = Communicators::default();
         assert_eq!(communicators.take(1 << 16, &[], Step::Demand(1)), Err(Refused::Identifier));
+        assert!(!communicators.are_protected());
         communicators.take(3, &[[1; 32]], Step::Send([1, 2])).unwrap();
-        assert_eq!(communicators.table().send(3 << 34), ([0; 2], false), "no layout, no identifiers");
+        assert!(communicators.are_protected());
+        let with = |peer| communicators.table().with(&[peer; 32]);
+        assert_eq!(communicators.table().send(3 << 34, &with(1)), ([0; 2], false), "no layout, no identifiers");
         communicators.set_layout(Layout::OPEN_MPI).unwrap();
         assert_eq!(communicators.set_layout(Layout::MPICH), Err(Refused::Layout));
         let table = communicators.table();
-        assert_eq!(table.send(3 << 34 | 0xFFFF_FFF0), ([1, 2], false));
-        assert_eq!(table.send(4 << 34), ([0; 2], false));
-        assert_eq!(table.send(u64::MAX), ([0; 2], false));
-        assert_eq!(table.demand(3 << 34), (0, false));
+        assert_eq!(table.send(3 << 34 | 0xFFFF_FFF0, &with(1)), ([1, 2], false));
+        assert_eq!(table.send(4 << 34, &with(1)).0, [0; 2]);
+        assert_eq!(table.send(u64::MAX, &with(1)).0, [0; 2]);
+        assert_eq!(table.demand(3 << 34, &with(1)).0, 0);
         assert_eq!(table.shared(&[1; 32]), [&[1, 2][..], &[]]);
         assert!(table.shared(&[2; 32]).iter().all(|wishes| wishes.is_empty()));
+        communicators.take(3, &[], Step::Send([0; 2])).unwrap();
+        assert!(!communicators.are_protected());
+    }
+
+    #[test]
+    fn who_is_not_in_a_communicator_may_mean_another_by_its_identifier() {
+        let communicators = Communicators::default();
+        communicators.set_layout(Layout::OPEN_MPI).unwrap();
+        communicators.take(100, &[[1; 32], [2; 32]], Step::Send([1; 2])).unwrap();
+        let send = |peer| {
+            let table = communicators.table();
+            table.send(100 << 34, &table.with(&[peer; 32]))
+        };
+        assert_eq!([1, 2, 3].map(send), [([1; 2], false), ([1; 2], false), ([1; 2], true)]);
+        // Freed, and another has the identifier.
+        communicators.take(100, &[[3; 32]], Step::Send([2; 2])).unwrap();
+        assert_eq!([1, 3].map(send), [([2; 2], true), ([2; 2], false)]);
     }
 }

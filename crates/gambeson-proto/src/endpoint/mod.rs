@@ -315,7 +315,9 @@ impl<H: Host> Endpoint<H> {
             introduced: false,
             slots: Default::default(),
             raised: [false; 2],
+            unasked: [protection; 2],
             wishes: Vec::new(),
+            with: Default::default(),
         };
         link.follow(&self.communicators, &self.job.policy, &self.own, &peer.card);
         peer.link = Some(Box::new(link));

@@ -7,7 +7,7 @@ use super::host::{Host, Lane, PeerId};
 use super::report::PeerName;
 use super::send::OutgoingKey;
 use super::wire::Stuck;
-use crate::communicators::{Table, WishNumber};
+use crate::communicators::{Identifiers, Table, WishNumber};
 use crate::identity::Card;
 use crate::key_cache::CacheSlot;
 use crate::policy::Policy;
@@ -70,8 +70,12 @@ pub(super) struct Link {
     /// Whether frames have privacy although the policy asks for less, because a communicator asks for more: those that are
     /// sent, and those that arrive.
     pub(super) raised: [bool; 2],
+    /// What messages have that nothing is asked for: those that are sent, and those that arrive.
+    pub(super) unasked: [Protection; 2],
     /// What the wishes of communicators come to between the two, by their numbers.
     pub(super) wishes: Vec<Protection>,
+    /// The communicators that both are in.
+    pub(super) with: Identifiers,
 }
 
 impl Link {
@@ -84,9 +88,11 @@ impl Link {
             let least = policy.decide_communicator(wish.class.as_deref(), super::place(own), super::place(peer));
             self.wishes.push(wish.protection.min(least.protection));
         }
+        self.with = communicators.with(&peer.public_key);
         for (raised, wishes) in self.raised.iter_mut().zip(communicators.shared(&peer.public_key)) {
             *raised |= wishes.iter().any(|&wish| self.wishes[usize::from(wish)] < self.protection);
         }
+        self.unasked = self.raised.map(|raised| self.frame(raised && communicators.has_hidden()));
     }
 
     /// How all of a record but its payload is protected.
@@ -99,8 +105,8 @@ impl Link {
         if lane != Lane::Tagged {
             return self.frame(self.raised[0]);
         }
-        let ([one, other], foreign) = communicators.send(tag);
-        self.wished(one, foreign).min(self.wished(other, foreign))
+        let ([one, other], foreign) = communicators.send(tag, &self.with);
+        self.wished(0, one, foreign).min(self.wished(0, other, foreign))
     }
 
     /// What a message of the peer's has to have at least.
@@ -108,13 +114,17 @@ impl Link {
         if lane != Lane::Tagged {
             return self.frame(self.raised[1]);
         }
-        let (wish, foreign) = communicators.demand(tag);
-        self.wished(wish, foreign)
+        let (wish, foreign) = communicators.demand(tag, &self.with);
+        self.wished(1, wish, foreign)
     }
 
-    fn wished(&self, wish: WishNumber, foreign: bool) -> Protection {
+    fn wished(&self, direction: usize, wish: WishNumber, foreign: bool) -> Protection {
+        let unasked = self.unasked[direction];
+        if wish == 0 {
+            return unasked;
+        }
         let wished = self.wishes.get(usize::from(wish)).copied().unwrap_or(Protection::Privacy);
-        if foreign { wished.min(self.protection) } else { wished }
+        if foreign { wished.min(unasked) } else { wished }
     }
 }
 
