@@ -1,4 +1,7 @@
-"""What communicators ask for and can't have, each asked and refused on all ranks."""
+"""What communicators ask for and can't have, each asked and refused on all ranks; with the argument `all` they can have
+nothing at all."""
+
+import sys
 
 from mpi4py import MPI
 
@@ -17,6 +20,9 @@ def refused(what: str, wish: dict[str, str], on: MPI.Intracomm = world) -> None:
         raise SystemExit(f"{what} was not refused")
 
 
+if "all" in sys.argv:
+    refused("all", {"gambeson_protection": "privacy"})
+    sys.exit()
 refused("weaker", {"gambeson_protection": "none", "gambeson_class": "sky"})
 refused("unnamed", {"gambeson_protection": "none"})
 refused("forged", {"gambeson_protection": "privacy\nnone"})

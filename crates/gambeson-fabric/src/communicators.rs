@@ -81,6 +81,10 @@ pub(crate) fn watch(on: bool) {
 /// The identifier that the receives with MPI's tag `probe` showed; `NOTHING` when none came here. `largest` is MPI's
 /// largest tag.
 pub(crate) fn learn(probe: u64, largest: u64, open_mpi: bool) -> Result<u64, Outcome> {
+    // Which endpoints of others are of one process is not known, and one-sided data may take any of them.
+    if job::endpoints_open() > 1 {
+        return Err(Outcome::Endpoints);
+    }
     let mut notes = notes();
     let notes = notes.get_or_insert_default();
     let receives = std::mem::take(&mut notes.threads.get_mut(&this_thread()).ok_or(Outcome::Nothing)?.receives);
@@ -169,6 +173,8 @@ pub(crate) enum Outcome {
     Wish = -6,
     /// This process is in no job.
     NoJob = -7,
+    /// This process has several endpoints.
+    Endpoints = -8,
 }
 
 impl From<Refused> for Outcome {

@@ -83,6 +83,11 @@ pub(crate) fn failed(sentence: &str) {
 impl Membership {
     /// An endpoint of this process is about to talk. The launcher must see it first.
     pub(crate) fn endpoint_opens(&self) -> Result<(), String> {
+        if endpoints_open() > 0 && self.job.communicators.are_protected() {
+            return Err("MPI opens one more endpoint, and there are communicators that have a gambeson_protection, which needs \
+                        processes of one endpoint each; leave out MPIR_CVAR_CH4_NUM_VCIS and MPIX streams, or gambeson_protection"
+                .to_owned());
+        }
         let mut page = self.page.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match &*page {
             Some(page) => page.word(ledger::STATE_OFFSET).store((State::Opened as u64).to_le(), Ordering::Release),

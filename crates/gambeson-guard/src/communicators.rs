@@ -75,9 +75,12 @@ pub(crate) fn made(parent: Option<usize>, info: Option<usize>, made: usize) -> c
         }
     };
     let Err(sentence) = outcome else { return 0 };
+    let code = fail(mpi, parent.unwrap_or(comm), &sentence);
     // Nobody is left with a communicator that is not what he asked for.
-    let freed = mpi.free_at(made);
-    if let (Some(parent), Ok(())) = (parent, freed) { fail(mpi, parent, &sentence) } else { stop(&sentence) }
+    if mpi.free_at(made).is_err() {
+        stop(&sentence);
+    }
+    code
 }
 
 /// A program gives hints to a communicator.
@@ -191,7 +194,7 @@ impl Parties {
     fn learn(&self, comm: usize) -> Outcome<Outcome<Option<u64>>> {
         static WORLD: Mutex<bool> = Mutex::new(false);
         let mpi = &self.mpi;
-        let Some(largest) = mpi.largest_tag(comm)? else { return Ok(Err(reason(LAYOUT))) };
+        let Some(largest) = mpi.largest_tag(comm)? else { return Ok(Err(reason(TAGS))) };
         let mut seen = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
         if !*seen && mpi.has_world()? {
             // The world has an identifier that everybody knows: so the tags are read right.
@@ -315,10 +318,14 @@ fn reason(error: c_int) -> String {
         UNSEEN => "the collectives of this communicator don't go by the identifier of its other messages (those of Open MPI's \
                    intercommunicators don't), so it can't have a gambeson_protection of its own; use one that \
                    MPI_Intercomm_merge makes",
+        TAGS => "this MPI does not say which tags this communicator has (Open MPI's have that from sessions only if \
+                 MPI_Comm_create_from_group made them), so it can't have a gambeson_protection; give one to what it is made of",
         LAYOUT => "this MPI writes communicators into its messages' tags otherwise than any that Gambeson knows, so none can \
                    have a gambeson_protection of its own",
         IDENTIFIER => "this communicator's identifier is beyond 65535, so it can't have a gambeson_protection; free \
                        communicators that are not used any more",
+        ENDPOINTS => "this process has several endpoints (MPIR_CVAR_CH4_NUM_VCIS), of which its peers don't know that they are one \
+                      process's, so no communicator can have a gambeson_protection; let MPI open one",
         WISHES => "there are more than 255 different gambeson_protection and gambeson_class; use fewer classes",
         _ => "the provider can't give this communicator its gambeson_protection",
     }
@@ -331,9 +338,11 @@ const POLICY: c_int = -2;
 const LAYOUT: c_int = -3;
 const IDENTIFIER: c_int = -4;
 const WISHES: c_int = -5;
+const ENDPOINTS: c_int = -8;
 /// What the ranks find out among themselves.
 const DIFFERENT: c_int = -100;
 const UNSEEN: c_int = -101;
+const TAGS: c_int = -102;
 
 const PROTECTION: &CStr = c"gambeson_protection";
 const CLASS: &CStr = c"gambeson_class";

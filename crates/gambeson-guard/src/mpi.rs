@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use crate::real;
 
@@ -140,17 +141,20 @@ impl Mpi {
         Ok(flag != 0)
     }
 
-    /// The largest tag, which is an attribute of the world and perhaps of this communicator.
+    /// The largest tag, which is an attribute of the world and of communicators that were made in a session. Open MPI's
+    /// that are made of those lack it, so once it is known it is kept.
     pub(crate) fn largest_tag(&self, comm: usize) -> Result<Option<u64>, Missing> {
         let (mut value, mut flag): (*const c_int, c_int) = (ptr::null(), 0);
         let from = if self.has_world()? { self.world } else { comm };
         let status =
             call!("PMPI_Comm_get_attr", from, self.tag_ub, (&raw mut value) as usize, (&raw mut flag) as usize);
+        static KNOWN: OnceLock<u64> = OnceLock::new();
         if status != 0 || flag == 0 || value.is_null() {
-            return Ok(None);
+            return Ok(KNOWN.get().copied());
         }
         // SAFETY: the attribute is a pointer to an int of the library's.
-        Ok(u64::try_from(unsafe { value.read() }).ok())
+        let largest = u64::try_from(unsafe { value.read() }).ok();
+        Ok(largest.inspect(|&largest| _ = KNOWN.set(largest)))
     }
 
     /// Begins to send nothing to a rank.
