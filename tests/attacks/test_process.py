@@ -13,7 +13,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,10 +79,16 @@ class Waiting:
 
 @contextlib.contextmanager
 def waiting_job(
-    mpi: Mpi, runner: Runner, folder: Path, n: int = 2, env: dict[str, str] | None = None
+    mpi: Mpi,
+    runner: Runner,
+    folder: Path,
+    n: int = 2,
+    options: Sequence[str] = (),
+    env: dict[str, str] | None = None,
 ) -> Iterator[tuple[Waiting, Future[Job]]]:
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(runner.run, mpi, [PROGRAMS / "waiting.py", folder], n=n, timeout=90, cwd=folder, env=env)
+        program = [PROGRAMS / "waiting.py", folder]
+        future = pool.submit(runner.run, mpi, program, n=n, options=options, timeout=90, cwd=folder, env=env)
         try:
             files = [folder / f"rank-{rank}" for rank in range(n)]
             deadline = time.monotonic() + 60

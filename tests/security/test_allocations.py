@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ GROWTH = 60
 """Allocations that ten times the messages may cost beyond those of the short run: queues that grow to a new height. In
 longer runs it is one for a hundred messages."""
 LONG = pytest.mark.long
+WEAK = '[[rule]]\nbetween = ["*", "*"]\ncommunicator = "*"\nprotection = "none"'
 CASES = [
     # pattern, size in bytes, rounds, threads
     pytest.param("posted", 8, 400, 1, marks=LONG),
@@ -52,13 +53,15 @@ def counter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cost(run_job: Callable[..., Job], counter: Path, tmp_path: Path) -> Callable[..., Cost]:
-    def run(mpi: Mpi, pattern: str, size: int, rounds: int, threads: int, *options: str) -> Cost:
+    def run(
+        mpi: Mpi, pattern: str, size: int, rounds: int, threads: int, *options: str, how: Sequence[str] = ()
+    ) -> Cost:
         assert mpi.mpicc
         program = Programs(PROGRAMS, ROOT / "build" / "programs").compile(mpi.mpicc, "steady.c", "-pthread")
         stats, counted = tmp_path / f"stats-{rounds}.json", tmp_path / f"mallocs-{rounds}"
         counted.mkdir()
         preload = 'export LD_PRELOAD="$0${LD_PRELOAD:+:$LD_PRELOAD}"; exec "$@"'
-        words = ["sh", "-c", preload, counter, program, pattern, str(size), str(rounds), str(threads)]
+        words = ["sh", "-c", preload, counter, program, pattern, str(size), str(rounds), str(threads), *how]
         # The compiler may be that of another MPI with the same libmpi.so.
         env = {"MALLOC_COUNTER": str(counted)}
         if mpi.name != "debian-openmpi":
@@ -89,12 +92,28 @@ def test_no_allocation_per_message(
     mpi: Mpi, cost: Callable[..., Cost], pattern: str, size: int, rounds: int, threads: int
 ) -> None:
     short, long = cost(mpi, pattern, size, rounds, threads), cost(mpi, pattern, size, 10 * rounds, threads)
-    messages = long.messages - short.messages
     print(f"{mpi.name} {pattern} {size} B, {threads} threads: {short} {long}")
+    check(short, long)
+
+
+def check(short: Cost, long: Cost) -> None:
+    messages = long.messages - short.messages
     assert messages > 10 * GROWTH, "too few messages to tell"
     limit = max(GROWTH, messages // 100)
     assert long.allocations - short.allocations <= limit, f"for {messages} messages more"
     assert long.mallocs - short.mallocs <= limit, f"for {messages} messages more"
+
+
+@pytest.mark.mpis("mpich", "openmpi")
+@pytest.mark.parametrize(("size", "rounds"), [(300, 20), (9000, 20)])
+def test_nor_where_communicators_have_protections(
+    mpi: Mpi, cost: Callable[..., Cost], tmp_path: Path, size: int, rounds: int
+) -> None:
+    """Those of three threads beside each other: records have keys of the pair's protection and of another."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('protection = "integrity"\n' + WEAK)
+    work, options, how = ("unexpected", size), ["--policy", str(policy)], ["protected"]
+    check(cost(mpi, *work, rounds, 3, *options, how=how), cost(mpi, *work, 10 * rounds, 3, *options, how=how))
 
 
 @pytest.mark.mpis("mpich")

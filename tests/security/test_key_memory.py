@@ -66,19 +66,24 @@ def found(pid: int, keys: set[bytes]) -> tuple[int, list[str]]:
 
 @root_only
 @pytest.mark.mpis("mpich")
-def test_keys_are_on_secret_pages_alone(mpi: Mpi, oracle: Path, plain: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protection", ["privacy", "integrity"])
+def test_keys_are_on_secret_pages_alone(mpi: Mpi, oracle: Path, plain: bool, tmp_path: Path, protection: str) -> None:
     if plain:
         pytest.skip("a plain job has no keys")
     written = tmp_path / "nonces"
     written.mkdir()
-    env = {"GAMBESON_NONCE_ORACLE": str(written)}
-    with waiting_job(mpi, Runner(oracle), tmp_path, env=env) as (job, future):
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'protection = "{protection}"\n')
+    options, env = ["--policy", str(policy)], {"GAMBESON_NONCE_ORACLE": str(written)}
+    # Under integrity the program's communicator with privacy has keys besides.
+    expected = 2 if protection == "privacy" else 4
+    with waiting_job(mpi, Runner(oracle), tmp_path, options=options, env=env) as (job, future):
         # The ranks go on talking; what they wrote down so far has all keys of two that know each other.
-        while len(keys := nonces.read(written).keys) < 2:
+        while len(keys := nonces.read(written).keys) < expected:
             assert not future.done(), future.result().describe()
             time.sleep(0.1)
         for pid in job.pids:
             secret, elsewhere = found(pid, keys)
-            assert secret >= 2, "the search itself does not work"
+            assert secret >= expected, "the search itself does not work"
             assert elsewhere == []
     future.result().check()

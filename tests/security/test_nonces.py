@@ -3,7 +3,7 @@
 The provider is built with the feature `nonce-oracle`, a debug build that writes down every nonce. The jobs have four
 threads in every rank, epochs of a few records, room for two expanded keys, more messages than the carrier takes at
 once, many communicators, several endpoints in a process, one-sided transfers and processes that start others, where
-the MPI has them.
+the MPI has them; and communicators of all protections beside each other.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ EXTRA = {
 ENDPOINTS = {"mpich": {"MPIR_CVAR_CH4_NUM_VCIS": "4"}}
 """What makes an MPI open several endpoints in a process."""
 
+WEAK = '[[rule]]\nbetween = ["*", "*"]\ncommunicator = "*"\nprotection = "none"'
+
 
 @pytest.fixture
 def flood(oracle: Path, tmp_path: Path) -> Callable[..., nonces.Uses]:
@@ -53,7 +55,10 @@ def flood(oracle: Path, tmp_path: Path) -> Callable[..., nonces.Uses]:
         assert "WARNING: every nonce is written" in job.stderr, "nobody would notice what this build does"
         ranks = json.loads(stats.read_text())["ranks"]
         uses = nonces.read(written)
-        sealed = {rank["pid"]: rank["records_sealed"] + rank["records_integrity"] for rank in ranks}
+        # Of records without protection the frame has that of the pair.
+        counters = ("records_sealed", "records_integrity", "records_plain")
+        sealed = {rank["pid"]: sum(rank[counter] for counter in counters) for rank in ranks}
+        assert "protected" not in more or all(rank[counter] > 0 for counter in counters for rank in ranks), ranks
         assert uses.records == sealed, "the oracle did not see what was sealed"
         assert all(sealed.values()), sealed
         rekeys, evictions = (sum(rank[counter] for rank in ranks) for counter in ("rekeys", "cache_evictions"))
@@ -81,13 +86,26 @@ def test_no_nonce_twice(mpi: Mpi, flood: Flood) -> None:
     assert flood(mpi, 2, 3, TINY, ENDPOINTS.get(mpi.name, {}), *EXTRA[mpi.name], timeout=120).twice == []
 
 
+def under(tmp_path: Path, protection: str, *rules: str) -> list[str]:
+    policy = tmp_path / "gambeson.toml"
+    policy.write_text("\n".join([f'protection = "{protection}"', *rules]))
+    return [*TINY, "--policy", str(policy)]
+
+
+@pytest.mark.mpis("mpich", "openmpi")
+@pytest.mark.parametrize("protection", ["integrity", pytest.param("privacy", marks=pytest.mark.long)])
+def test_no_nonce_twice_where_communicators_differ_from_their_pair(
+    mpi: Mpi, flood: Flood, tmp_path: Path, protection: str
+) -> None:
+    options = under(tmp_path, protection, WEAK)
+    assert flood(mpi, 2, 3, options, {}, *EXTRA[mpi.name], "protected", timeout=120).twice == []
+
+
 @pytest.mark.long
 @pytest.mark.mpis("mpich", "openmpi", "intel", "debian-openmpi")
 @pytest.mark.parametrize("protection", ["privacy", "integrity"])
 def test_no_nonce_twice_in_a_long_job(mpi: Mpi, flood: Flood, tmp_path: Path, protection: str) -> None:
-    policy = tmp_path / "gambeson.toml"
-    policy.write_text(f'protection = "{protection}"\n')
-    options = [*TINY, "--policy", str(policy)]
+    options = under(tmp_path, protection)
     assert flood(mpi, 25, 4, options, ENDPOINTS.get(mpi.name, {}), *EXTRA[mpi.name], timeout=280).twice == []
 
 

@@ -11,7 +11,10 @@ world = MPI.COMM_WORLD
 folder = Path(sys.argv[1])
 # What a core dump of ordinary memory must show.
 marker = bytearray(b"ordinary" + b" memory of rank %d " % world.rank * 8)
-world.sendrecv(os.urandom(100_000), (world.rank + 1) % world.size, source=(world.rank - 1) % world.size)
+# Under a weaker policy a communicator that asks for more has keys of its own.
+sealed = world.Dup_with_info(MPI.Info.Create({"gambeson_protection": "privacy"}))
+for comm in (world, sealed):
+    comm.sendrecv(os.urandom(100_000), (comm.rank + 1) % comm.size, source=(comm.rank - 1) % comm.size)
 unfinished = folder / f"rank-{world.rank}.new"
 unfinished.write_text(str(os.getpid()))
 unfinished.rename(folder / f"rank-{world.rank}")

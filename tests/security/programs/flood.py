@@ -1,8 +1,8 @@
 """Uses keys and nonces in a hurry: four threads in every rank, each with communicators of its own and one for all, send
 more than the carrier takes at once, of every size class; then they write to and read from each other's memory; then two
-processes more are started, and all do it again.
+processes more are started, and all do it again. With `protected` each thread's communicators have a protection each.
 
-    python flood.py TURNS [windows] [spawn]
+    python flood.py TURNS [windows] [spawn] [protected]
 """
 
 import os
@@ -17,7 +17,8 @@ import numpy as np
 from mpi4py import MPI  # after the choices
 
 THREADS = 4
-COMMUNICATORS = 3
+PROTECTIONS = ("none", "integrity", "privacy")
+COMMUNICATORS = len(PROTECTIONS)
 SIZES = (0, 1, 8, 300, 600, 4096, 4097, 20_000, 70_000, 300_000)
 BURST = 24
 
@@ -45,8 +46,14 @@ def exchange(comm, thread, turn):
         assert np.array_equal(buffer, content(buffer.size, peer, number)), f"rank {peer}'s message {number} is wrong"
 
 
+def dup(comm, number):
+    if "protected" not in sys.argv:
+        return comm.Dup()
+    return comm.Dup_with_info(MPI.Info.Create({"gambeson_protection": PROTECTIONS[number]}))
+
+
 def flood(comm, turns):
-    own = [[comm.Dup() for _ in range(COMMUNICATORS)] for _ in range(THREADS)]
+    own = [[dup(comm, number) for number in range(COMMUNICATORS)] for _ in range(THREADS)]
 
     def work(thread):
         try:
@@ -104,7 +111,7 @@ else:
     if "windows" in sys.argv:
         windows(world, turns)
     if "spawn" in sys.argv:
-        children = world.Spawn(sys.executable, [__file__, str(turns), "child"], 2)
+        children = world.Spawn(sys.executable, [__file__, *sys.argv[1:], "child"], 2)
         merged = children.Merge(False)
         flood(merged, turns)
         merged.Free()

@@ -1,11 +1,12 @@
 /* Sends and receives in one fixed pattern for as long as it is told, so that whatever a message costs shows between a
  * short run and a long one.
  *
- *     steady PATTERN SIZE ROUNDS THREADS
+ *     steady PATTERN SIZE ROUNDS THREADS [protected]
  *
  * posted:     both ranks have the receive posted before its message is sent.
  * unexpected: sixteen messages arrive each round before anybody asks for them.
- * Each thread has a communicator of its own; one thread asks for MPI_THREAD_SINGLE, more for MPI_THREAD_MULTIPLE. */
+ * Each thread has a communicator of its own, with a protection of its own if so told; one thread asks for
+ * MPI_THREAD_SINGLE, more for MPI_THREAD_MULTIPLE. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -56,9 +57,19 @@ static void *work(void *comm) {
     return NULL;
 }
 
+static void duplicate(int number, int is_protected, MPI_Comm *new) {
+    static const char *protections[] = {"none", "integrity", "privacy"};
+    MPI_Info info;
+    MPI_Info_create(&info);
+    if (is_protected) MPI_Info_set(info, "gambeson_protection", protections[number % 3]);
+    MPI_Comm_dup_with_info(MPI_COMM_WORLD, info, new);
+    MPI_Info_free(&info);
+}
+
 int main(int argc, char **argv) {
     int granted, rank, ranks, count;
-    if (argc != 5) return 2;
+    int is_protected = argc == 6 && !strcmp(argv[5], "protected");
+    if (argc != 5 + is_protected) return 2;
     unexpected = !strcmp(argv[1], "unexpected");
     size = atoi(argv[2]), rounds = atoi(argv[3]), count = atoi(argv[4]);
     if (count < 1 || count > THREADS_MAX) return 2;
@@ -70,7 +81,7 @@ int main(int argc, char **argv) {
     peer = 1 - rank;
     MPI_Comm comms[THREADS_MAX];
     pthread_t threads[THREADS_MAX];
-    for (int i = 0; i < count; i++) MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+    for (int i = 0; i < count; i++) duplicate(i, is_protected, &comms[i]);
     for (int i = 1; i < count; i++) pthread_create(&threads[i], NULL, work, &comms[i]);
     work(&comms[0]);
     for (int i = 1; i < count; i++) pthread_join(threads[i], NULL);
