@@ -80,6 +80,33 @@ def test_a_key_store_that_goes_away_in_the_midst_of_a_job(lab: Lab) -> None:
     assert found["findings"] == [] and found["closed"] and not found["rollback_covered"], found
 
 
+def test_a_key_store_that_is_locked_in_the_midst_of_a_job(lab: Lab) -> None:
+    store, passphrase = lab.folder / "keys", lab.folder / "passphrase"
+    sealed, other = lab.folder / "a.sealed", lab.folder / "b.sealed"
+    passphrase.touch(0o600)
+    passphrase.write_text("correct horse battery staple\n")
+    under = {"GAMBESON_KEYS": str(store)}
+    with_passphrase = ["--passphrase-file", str(passphrase)]
+    lab.tool(under, "key", "init", *with_passphrase)
+    lab.tool(under, "key", "create", *with_passphrase, "clinical")
+    unlock = [str(lab.gambeson), "key", "unlock", "--for", "1", *with_passphrase]
+    unlocked = subprocess.run(unlock, env=under, capture_output=True, timeout=60, check=False)
+    if unlocked.returncode == 71:
+        pytest.skip("this machine lets nobody use the kernel's keyring")
+    assert unlocked.returncode == 0, unlocked
+    gone = ["gone", str(sealed), str(other), str(store), str(lab.gambeson)]
+    try:
+        job = lab.run(*gone, roles=[store] * 3, program=PROGRAM).check()
+    finally:
+        lab.tool(under, "key", "lock")
+    for what in ("write", "sync", "read", "close"):
+        assert said(job, what) == ["done"] * 3, job.describe()
+    for line in said(job, "open"):
+        assert line.startswith("ACCESS") and "locked" in line and "gambeson key unlock" in line, job.describe()
+    found = json.loads(lab.tool(under, "file", "verify", "--json", *with_passphrase, str(sealed)))
+    assert found["findings"] == [] and found["closed"] and found["rollback_covered"], found
+
+
 def test_a_label_that_has_expired(lab: Lab) -> None:
     keys, sealed, new = lab.keys("keys", "clinical"), lab.folder / "a.sealed", lab.folder / "b.sealed"
     lab.run("full", str(sealed), keys=keys, program=PROGRAM).check()

@@ -2,12 +2,14 @@
 
 file_failures.py full FILE             writes what there is room for, and then what there is none for
 file_failures.py reading FILE          opens for writing, then for reading, and tries to write
-file_failures.py gone FILE OTHER STORE writes FILE while the key store goes away, then makes OTHER
 file_failures.py open FILE             makes the file or opens it, and reads
+file_failures.py gone FILE OTHER STORE [GAMBESON]
+                                       writes FILE while the key store goes away, or is locked, then makes OTHER
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,11 +71,13 @@ def reading(name: str) -> None:
     file.Close()
 
 
-def gone(name: str, other: str, store: str) -> None:
+def gone(name: str, other: str, store: str, gambeson: str = "") -> None:
     file = MPI.File.Open(WORLD, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
     file.Write_at_all(PART * WORLD.rank, data(WORLD.rank))
     WORLD.Barrier()
-    if WORLD.rank == 0:
+    if WORLD.rank == 0 and gambeson:
+        subprocess.run([gambeson, "key", "lock"], env={"GAMBESON_KEYS": store}, check=True)
+    elif WORLD.rank == 0:
         Path(store).rename(f"{store}.away")
     WORLD.Barrier()
     tried("write", lambda: file.Write_at_all(PART * (WORLD.rank + WORLD.size), data(WORLD.rank)))

@@ -82,14 +82,31 @@ impl Failure {
     }
 }
 
-/// The sentence in as many bytes as there is room for, whole characters only.
+/// The sentence in as many bytes as there is room for, whole characters only. It begins with where it happened and ends
+/// with what to do, so what there is no room for is left out of its middle.
 fn shorten(sentence: &str, room: usize) -> CString {
-    let mut end = sentence.len().min(room);
-    while !sentence.is_char_boundary(end) {
-        end -= 1;
+    let mut text = sentence.replace('\0', "");
+    if text.len() > room {
+        let kept = room - OMISSION.len();
+        let begin = text.floor_char_boundary(kept * 2 / 5);
+        let end = text.ceil_char_boundary(text.len() - (kept - begin));
+        text = [&text[..begin], OMISSION, &text[end..]].concat();
     }
-    let bytes: Vec<u8> = sentence.as_bytes()[..end].iter().copied().filter(|&byte| byte != 0).collect();
-    CString::new(bytes).expect("zeros are filtered out")
+    CString::new(text).expect("zeros are left out")
 }
 
+const OMISSION: &str = " ... ";
 const CODES_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_sentence_keeps_where_and_what_to_do() {
+        let short = |sentence| shorten(sentence, 20).into_string().unwrap();
+        assert_eq!(short("file a: do b\0"), "file a: do b");
+        assert_eq!(short("a file: 10 of its blocks are gone; repair it"), "a file ... repair it");
+        assert_eq!(short("äüöäüöäüöäüöäüöäüö"), "äüö ... öäüö");
+    }
+}

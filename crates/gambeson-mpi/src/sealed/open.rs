@@ -127,10 +127,8 @@ fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new:
             Ok(_) => format!("label \"{}\" is here for reading alone", new.label),
             Err(error) => error.to_string(),
         };
-        let what = format!(
-            "{}: the policy has it sealed under label \"{}\", and no rank may write under that; this one: {why}",
-            place.name, new.label
-        );
+        let what =
+            format!("{}: no rank may write under label \"{}\" of the policy; this one: {why}", place.name, new.label);
         return Err(Failure::new(mpi.abi.class.access, what));
     };
     told_head(mpi, ranks, place, maker as i32, |below| {
