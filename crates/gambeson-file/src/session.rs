@@ -3,6 +3,8 @@
 //! A session belongs to one process (the leader of a job's ranks). Processes that open the file at the same time without
 //! knowing of each other share it: who comes first begins it, who goes last closes it.
 
+use std::collections::BTreeMap;
+
 use gambeson_keys::Anchor;
 use gambeson_proto::file::Digest;
 use gambeson_proto::file::entry::ENTRY_LEN;
@@ -176,21 +178,24 @@ impl<B: Body> SealedFile<B> {
             table[self.geometry.entry_in_table(cut.max(first), 0)..].fill(0);
         }
         let is_shared = self.session.as_ref().is_some_and(|session| session.is_shared);
-        let mut inline: Option<Vec<u8>> = None;
-        for (number, Written { at, entry }) in written.iter().enumerate() {
+        let mut times: BTreeMap<u32, usize> = BTreeMap::new();
+        for Written { at, .. } in written {
+            *times.entry(*at).or_default() += 1;
+        }
+        // Where several have written, the file says who was the last.
+        times.retain(|_, times| is_shared || *times > 1);
+        let (mut start, mut there) = (0, Vec::new());
+        if let (Some((from, _)), Some((to, _))) = (times.first_key_value(), times.last_key_value()) {
+            let block = |at: &u32| first + u64::from(*at) / self.geometry.entries_len() as u64;
+            let blocks = block(from)..block(to) + 1;
+            start = self.geometry.entry_in_table(blocks.start, 0);
+            there = tree::inline_entries(self.body.sealed(), &self.geometry, blocks, u64::MAX)
+                .map_err(|error| failed(&self.name, error))?;
+        }
+        for Written { at, entry } in written {
             let place = *at as usize;
-            let same = |other: &Written| other.at == *at;
-            let disputed = is_shared || written[..number].iter().any(same) || written[number + 1..].iter().any(same);
-            if disputed {
-                if inline.is_none() {
-                    let blocks = first..first + u64::from(self.geometry.group_blocks);
-                    let entries = tree::inline_entries(self.body.sealed(), &self.geometry, blocks, u64::MAX);
-                    inline = Some(entries.map_err(|error| failed(&self.name, error))?);
-                }
-                let there = &inline.as_ref().expect("it was just read")[place..place + ENTRY_LEN];
-                if there != entry {
-                    continue;
-                }
+            if times.contains_key(at) && there[place - start..][..ENTRY_LEN] != *entry {
+                continue;
             }
             table[place..place + ENTRY_LEN].copy_from_slice(entry);
         }
