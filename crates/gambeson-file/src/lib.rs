@@ -22,6 +22,7 @@ mod head;
 mod lock;
 mod plan;
 mod read;
+mod recent;
 mod rewrap;
 mod sealed;
 mod session;

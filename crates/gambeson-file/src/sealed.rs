@@ -18,8 +18,9 @@ use crate::error::{Cause, Error};
 use crate::head::Head;
 use crate::lock::{self, Held, Mode};
 use crate::plan::{Extent, Plan};
+use crate::recent::Recent;
 use crate::tree::{self, Tree};
-use crate::write::{Recent, Staged};
+use crate::write::Staged;
 use crate::written::Journal;
 
 /// A sealed file over a body of bytes.
