@@ -141,7 +141,7 @@ impl crate::session::Desk for Desk<'_> {
                         Err(_) => responder.refuse("the handler panicked"),
                     }
                 }
-                Some(Handler::Threaded(handle)) => {
+                Some(Handler::Taking { take, threaded }) => {
                     let payload = bytes.into_vec();
                     let reply = Reply {
                         shared: self.shared.weak().clone(),
@@ -153,8 +153,13 @@ impl crate::session::Desk for Desk<'_> {
                         responder.link.answers().begin(envelope.data);
                     }
                     let request = Request { handler, payload, peer: peer.clone(), reply };
-                    let handle = handle.clone();
-                    self.shared.pool().run(Box::new(move || handle(request)));
+                    if *threaded {
+                        let take = take.clone();
+                        self.shared.pool().run(Box::new(move || take(request)));
+                    } else {
+                        // A request that a panic drops says so to whoever waits: see `Reply`.
+                        let _ = without_domain(|| catch_unwind(AssertUnwindSafe(|| take(request))));
+                    }
                     return Ok(());
                 }
             }

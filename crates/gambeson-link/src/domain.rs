@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use gambeson_pages::PageBox;
 use gambeson_proto::key_schedule::PartitionKey;
 use gambeson_proto::policy::Policy;
+use gambeson_proto::staging::Staged;
 use gambeson_proto::startpoint::{
     AddressKind as Transport, Caveat, EndpointKey, Limits, Refusal, Startpoint as Capability, StartpointBook,
     Transforms, Voucher,
@@ -334,6 +335,38 @@ impl Domain {
         drop(state);
         self.shared.ring();
         Ok(())
+    }
+
+    /// Accepts the owner of one more public key from now on, as [`Trust::pinned`] does from the beginning.
+    pub fn pin(&self, key: KeyHash, name: &str, roles: &[&str]) {
+        self.shared.party.pin(key, name, roles);
+    }
+
+    /// Accepts the owner of a pinned key no longer, and ends the sessions with it. Whether it was pinned.
+    ///
+    /// # Errors
+    /// Inside a handler that is not threaded.
+    pub fn unpin(&self, key: &KeyHash) -> Result<bool, Error> {
+        let was = self.shared.party.unpin(key);
+        let mut state = self.shared.lock()?;
+        let State { sessions, cache, .. } = &mut *state;
+        for session in sessions.values_mut().filter(|session| session.peer.key == *key && session.over().is_none()) {
+            session.close(cache);
+            session.part();
+        }
+        self.shared.stirred(&state);
+        drop(state);
+        self.shared.ring();
+        Ok(was)
+    }
+
+    /// Signs code that others are to run for this domain.
+    ///
+    /// # Errors
+    /// When this domain's key is no Ed25519 key, which alone signs code.
+    pub fn sign(&self, staged: &Staged<'_>) -> Result<Voucher, Error> {
+        let what = "this domain has no Ed25519 key, and no other signs code";
+        self.shared.party.vouch(&staged.message()).ok_or_else(|| Error::Identity(what.into()))
     }
 
     /// Does what there is to do: takes what has come, runs handlers, sends what waits. With [`Progress::Manual`] nothing

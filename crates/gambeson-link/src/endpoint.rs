@@ -74,13 +74,13 @@ pub(crate) fn too_long(size: u64, message_max: u64) -> String {
 }
 
 type Inline = Box<dyn Fn(&mut Call<'_>) + Send + Sync>;
-type Threaded = Arc<dyn Fn(Request) + Send + Sync>;
+type Taker = Arc<dyn Fn(Request) + Send + Sync>;
 
 pub(crate) enum Handler {
     /// Runs where the request arrives, at once. It may answer and must not wait.
     Inline(Inline),
-    /// Runs on a thread of the domain's pool.
-    Threaded(Threaded),
+    /// Gets the request for itself: on a thread of the domain's pool, or where it arrives, to put it by.
+    Taking { take: Taker, threaded: bool },
 }
 
 /// The handlers of an endpoint, before it is there.
@@ -111,10 +111,19 @@ impl Handlers {
         self.threaded(group::FORWARD, move |request| group::forward(request, &operations))
     }
 
+    /// A handler that runs where the request arrives and only puts it by, for a thread of the program's that takes it later.
+    /// As long as nobody drops or answers the request, what it takes of the link's window stays taken: who does not keep up
+    /// holds the sender up. It must not wait for anything, and may not use its own domain.
+    #[must_use]
+    pub fn queued(mut self, number: u32, handler: impl Fn(Request) + Send + Sync + 'static) -> Self {
+        self.0.push((number, Handler::Taking { take: Arc::new(handler), threaded: false }));
+        self
+    }
+
     /// A handler that runs on a thread of its own among few, and may do what it likes.
     #[must_use]
     pub fn threaded(mut self, number: u32, handler: impl Fn(Request) + Send + Sync + 'static) -> Self {
-        self.0.push((number, Handler::Threaded(Arc::new(handler))));
+        self.0.push((number, Handler::Taking { take: Arc::new(handler), threaded: true }));
         self
     }
 }

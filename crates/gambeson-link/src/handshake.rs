@@ -14,9 +14,10 @@
 //! Certificates are checked while TLS runs where there is something to check them against. A domain that accepts ranks
 //! of its job lets an unknown certificate pass there, as a rank's key is fresh, and asks for the proof in the greeting.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use gambeson_proto::directory::Authentication;
 use gambeson_proto::key_schedule::{JobKeys, SessionKeys, Side, session_secret};
@@ -46,9 +47,13 @@ const GREETING_VERSION: u8 = 2;
 const FLIGHT_MAX: usize = 1 << 16;
 const NO_RANK: u32 = u32::MAX;
 
+/// Whose keys are accepted, under which name and with which roles; it may change while the domain is open.
+type Pinned = RwLock<BTreeMap<KeyHash, (String, Vec<String>)>>;
+
 /// What a domain brings to every handshake.
 pub(crate) struct Party {
     trust: Arc<Trust>,
+    pinned: Arc<Pinned>,
     site: Arc<Site>,
     hash: KeyHash,
     host: String,
@@ -72,7 +77,9 @@ impl Party {
             |cause: rustls::Error| Error::Identity(format!("the certificate or its key cannot be used: {cause}"));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let trust = Arc::new(trust);
-        let verifier = Arc::new(Verifier { trust: trust.clone(), provider: provider.clone() });
+        let pinned = Arc::new(RwLock::new(trust.pinned.clone()));
+        let verifier = Verifier { trust: trust.clone(), pinned: pinned.clone(), provider: provider.clone() };
+        let verifier = Arc::new(verifier);
         let hash = identity.key_hash();
         let key = provider.key_provider.load_private_key(identity.key.clone_key()).map_err(unusable)?;
         let client = ClientConfig::builder_with_provider(provider.clone())
@@ -94,18 +101,30 @@ impl Party {
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
         server.send_tls13_tickets = 0;
         let (client, server) = (Arc::new(client), Arc::new(server));
-        Ok(Party { trust, site, hash, host, address, rank, key, client, server })
+        Ok(Party { trust, pinned, site, hash, host, address, rank, key, client, server })
     }
 
     pub(crate) fn key_hash(&self) -> KeyHash {
         self.hash
     }
 
-    /// Signs a copy of a startpoint that is bound to this domain.
-    pub(crate) fn vouch(&self, copy: &[u8]) -> Option<Voucher> {
+    /// Signs a copy of a startpoint that is bound to this domain, or code that it stages.
+    pub(crate) fn vouch(&self, message: &[u8]) -> Option<Voucher> {
         let signer = self.key.choose_scheme(&[SignatureScheme::ED25519])?;
         let key = *self.key.public_key()?.last_chunk()?;
-        Some(Voucher { key, signature: signer.sign(copy).ok()?.try_into().ok()? })
+        Some(Voucher { key, signature: signer.sign(message).ok()?.try_into().ok()? })
+    }
+
+    /// Accepts the owner of one more public key, or under another name and with other roles.
+    pub(crate) fn pin(&self, key: KeyHash, name: &str, roles: &[&str]) {
+        let roles = roles.iter().map(|&role| role.to_owned()).collect();
+        let mut pinned = self.pinned.write().unwrap_or_else(PoisonError::into_inner);
+        pinned.insert(key, (name.to_owned(), roles));
+    }
+
+    /// Whether the owner of this key was accepted for it until now.
+    pub(crate) fn unpin(&self, key: &KeyHash) -> bool {
+        self.pinned.write().unwrap_or_else(PoisonError::into_inner).remove(key).is_some()
     }
 
     pub(crate) fn site(&self) -> &Site {
@@ -307,7 +326,7 @@ impl Handshake {
             Ok(()) => (true, String::new()),
             Err(why) => (false, why),
         };
-        let pinned = self.party.trust.pinned.get(&key);
+        let pinned = self.party.pinned.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let mut proved = Vec::new();
         for way in Authentication::ALL {
             let (name, roles) = match way {
@@ -315,7 +334,7 @@ impl Handshake {
                     let name = heard.rank.map_or("a process of the job".to_owned(), |rank| format!("rank {rank}"));
                     (name, vec![JOB_ROLE.to_owned()])
                 }
-                Authentication::Pinned if pinned.is_some() => pinned.cloned().expect("it is"),
+                Authentication::Pinned if pinned.is_some() => pinned.clone().expect("it is"),
                 Authentication::Certificate if self.party.trust.roots.is_some() => {
                     if verified(&self.party.trust, chain, self.side).is_err() {
                         continue;
@@ -430,13 +449,15 @@ fn verified(trust: &Trust, chain: &[CertificateDer<'_>], side: Side) -> Result<(
 #[derive(Debug)]
 struct Verifier {
     trust: Arc<Trust>,
+    pinned: Arc<Pinned>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
     fn check(&self, first: &CertificateDer<'_>, more: &[CertificateDer<'_>], side: Side) -> Result<(), rustls::Error> {
         let key = KeyHash::of(first)?;
-        if self.trust.job.is_some() || self.trust.pinned.contains_key(&key) {
+        let is_pinned = || self.pinned.read().unwrap_or_else(PoisonError::into_inner).contains_key(&key);
+        if self.trust.job.is_some() || is_pinned() {
             return Ok(());
         }
         let chain: Vec<_> = std::iter::once(first.clone()).chain(more.iter().cloned()).collect();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Error, Expected, Handlers, Progress, Protection};
+use gambeson_proto::staging::Staged;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -12,6 +13,7 @@ use super::future::Teller;
 use super::group::{self, NativeGroup};
 use super::held::Held;
 use super::identity::{NativeIdentity, NativeTrust, key_hash};
+use super::inbox::NativeInbox;
 use super::policy::NativePolicy;
 use super::region::NativeRegion;
 use super::request::NativeRequest;
@@ -153,6 +155,50 @@ impl NativeDomain {
         let domain = self.domain()?;
         let endpoint = py.detach(|| domain.endpoint(attributes, handlers)).map_err(raised)?;
         Ok(NativeEndpoint(Mutex::new(Some(Held::new(endpoint)))))
+    }
+
+    /// An endpoint whose requests wait in an inbox, by their numbers. With `echo` one more handler answers what it is asked.
+    #[expect(clippy::too_many_arguments, reason = "a mailbox has all of them")]
+    fn mailbox(
+        &self,
+        py: Python<'_>,
+        inboxes: Vec<(u32, Py<NativeInbox>)>,
+        echo: Option<u32>,
+        source: u64,
+        class_name: &str,
+        weakest: &str,
+        message_max: usize,
+    ) -> PyResult<NativeEndpoint> {
+        let attributes = Attributes::default().class(class_name).protection(protection(weakest)?);
+        let attributes = attributes.message_max(message_max);
+        let handlers = inboxes.into_iter().fold(Handlers::new(), |handlers, (number, inbox)| {
+            let inbox = inbox.get().inbox();
+            handlers.queued(number, move |request| inbox.came(source, request))
+        });
+        let handlers = match echo {
+            Some(number) => handlers.inline(number, |call| call.answer(call.payload)),
+            None => handlers,
+        };
+        let domain = self.domain()?;
+        let endpoint = py.detach(|| domain.endpoint(attributes, handlers)).map_err(raised)?;
+        Ok(NativeEndpoint(Mutex::new(Some(Held::new(endpoint)))))
+    }
+
+    fn pin(&self, key: Payload, name: &str, roles: Vec<String>) -> PyResult<()> {
+        let roles: Vec<&str> = roles.iter().map(String::as_str).collect();
+        self.domain()?.pin(key_hash(&key)?, name, &roles);
+        Ok(())
+    }
+
+    fn unpin(&self, py: Python<'_>, key: Payload) -> PyResult<bool> {
+        let (domain, key) = (self.domain()?, key_hash(&key)?);
+        py.detach(|| domain.unpin(&key)).map_err(raised)
+    }
+
+    /// Signs code: this domain's public key and the signature.
+    fn sign(&self, job: [u8; 16], stage: &str, version: u64, hash: [u8; 32]) -> PyResult<([u8; 32], Vec<u8>)> {
+        let signed = self.domain()?.sign(&Staged { job, stage, version, hash }).map_err(raised)?;
+        Ok((signed.key, signed.signature.to_vec()))
     }
 
     fn startpoint(

@@ -5,6 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use gambeson_link::{Identity, KeyHash, Trust};
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
+use gambeson_proto::staging::Staged;
+use gambeson_proto::startpoint::Voucher;
 use gambeson_proto::suite::Suite;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -77,6 +79,19 @@ impl NativeTrust {
     fn authorities(&self, pem: Payload) -> PyResult<Self> {
         self.0.clone().authorities(&pem).map(NativeTrust).map_err(raised)
     }
+}
+
+/// Whether the domain with this key has signed this code.
+#[pyfunction]
+pub(crate) fn is_signed(
+    owner: Payload,
+    staged: ([u8; 16], String, u64, [u8; 32]),
+    signed: ([u8; 32], Payload),
+) -> PyResult<bool> {
+    let (job, stage, version, hash) = staged;
+    let (key, signature) = signed;
+    let voucher = Voucher { key, signature: array(&signature, "a signature")? };
+    Ok(Staged { job, stage: &stage, version, hash }.is_signed(&key_hash(&owner)?.0, &voucher))
 }
 
 /// A public key's hash, as Python has it: 32 bytes.

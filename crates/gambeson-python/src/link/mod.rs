@@ -10,6 +10,8 @@ mod future;
 mod group;
 mod held;
 mod identity;
+mod inbox;
+mod outbox;
 mod pack;
 mod policy;
 mod region;
@@ -39,6 +41,11 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::NativeGroup>()?;
     module.add_class::<region::NativeRegion>()?;
     module.add_class::<request::NativeRequest>()?;
+    module.add_class::<inbox::NativeInbox>()?;
+    module.add("GARBLED", inbox::GARBLED)?;
+    module.add_class::<inbox::NativeParcel>()?;
+    module.add_class::<outbox::NativeOutbox>()?;
+    module.add_function(wrap_pyfunction!(identity::is_signed, module)?)?;
     module.add_class::<future::NativeTask>()?;
     module.add_function(wrap_pyfunction!(leave, module)?)
 }

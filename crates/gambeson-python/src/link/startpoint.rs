@@ -90,7 +90,7 @@ impl NativeStartpoint {
         NativeStartpoint(Mutex::new(Some(Held::new(startpoint))), teller)
     }
 
-    fn startpoint(&self) -> PyResult<Held<Startpoint>> {
+    pub(crate) fn startpoint(&self) -> PyResult<Held<Startpoint>> {
         let startpoint = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         startpoint.ok_or_else(|| raised(Error::Lost("this startpoint was closed".into())))
     }
