@@ -110,7 +110,7 @@ mod tests {
         longer.push(0);
         assert_eq!(Frame::parse(&longer), None);
         for (at, claimed) in
-            [(12, u32::MAX.to_le_bytes()), (16, u32::MAX.to_le_bytes()), (20, [0xff; 4]), (24, [8, 0, 0, 0])]
+            [(12, u32::MAX.to_le_bytes()), (16, u32::MAX.to_le_bytes()), (20, [0xff; 4]), (24, [40, 0, 0, 0])]
         {
             let mut altered = bytes.clone();
             altered[at..at + 4].copy_from_slice(&claimed);
