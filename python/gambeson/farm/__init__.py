@@ -1,0 +1,80 @@
+"""A task farm that seals what is sensitive: nestable skeletons over sealed links.
+
+    from gambeson import farm
+
+    @farm.sensitive_data("inout", label="patients")
+    def render(image): ...
+
+    with farm.Manager(farm.pipeline(load, render), parallelism=10) as manager:
+        for picture in manager.run(paths):
+            ...
+        print(manager.explain())
+"""
+
+from gambeson.farm._annotation import (
+    SENSITIVE,
+    Labelled,
+    declassifies,
+    labelled,
+    sensitive_code,
+    sensitive_data,
+)
+from gambeson.farm._errors import (
+    Failure,
+    FarmError,
+    NotCleared,
+    PoisonedTask,
+    RemoteError,
+    RemoteTraceback,
+    StageError,
+    TaskTimeout,
+    WorkersLost,
+)
+from gambeson.farm._explain import Explanation
+from gambeson.farm._graph import Graph
+from gambeson.farm._manager import Manager, run
+from gambeson.farm._recruit import Recruiter, local, mpi, slurm, ssh
+from gambeson.farm._security import Security
+from gambeson.farm._skeleton import Skeleton, farm, iterate, map, pipeline, reduce, scan, stage
+from gambeson.farm._stats import Stats
+from gambeson.farm._stream import files, lines, messages
+
+__all__ = [
+    "SENSITIVE",
+    "Explanation",
+    "Failure",
+    "FarmError",
+    "Graph",
+    "Labelled",
+    "Manager",
+    "NotCleared",
+    "PoisonedTask",
+    "Recruiter",
+    "RemoteError",
+    "RemoteTraceback",
+    "Security",
+    "Skeleton",
+    "StageError",
+    "Stats",
+    "TaskTimeout",
+    "WorkersLost",
+    "declassifies",
+    "farm",
+    "files",
+    "iterate",
+    "labelled",
+    "lines",
+    "local",
+    "map",
+    "messages",
+    "mpi",
+    "pipeline",
+    "reduce",
+    "run",
+    "scan",
+    "sensitive_code",
+    "sensitive_data",
+    "slurm",
+    "ssh",
+    "stage",
+]

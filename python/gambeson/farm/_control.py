@@ -1,0 +1,121 @@
+"""Control threads of the paper, one for each worker (secure-muskel paper, section 2): what goes to it, and what it has. They
+need no thread each: the manager's moves all of them on, a step for each message."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gambeson import _native
+from gambeson.farm._protocol import ToWorker
+from gambeson.farm._security import Decision, Place
+from gambeson.link import Capability, Caveat, Domain, Protection, Startpoint
+
+if TYPE_CHECKING:
+    from gambeson.farm._pool import Task
+    from gambeson.farm._recruit import Recruit, Recruiter
+
+WORK: float = 2e-3
+"""Seconds of work that a worker is given ahead, so that it does not wait for more."""
+FEW: int = 32
+"""Tasks that a worker is given ahead at the most."""
+LONG: float = 20e-3
+"""Tasks of so many seconds are worth no waiting behind one another: a worker has one, and gets the next when it returns."""
+
+
+@dataclass(eq=False)
+class Control:
+    """What the manager knows of a worker, and has given it."""
+
+    number: int
+    recruit: Recruit
+    recruiter: Recruiter
+    place: Place
+    trusted: bool
+    """Whether its results are unpickled."""
+    joined: bool = False
+    in_flight: dict[int, Task] = field(default_factory=dict)
+    staged: set[int] = field(default_factory=set)
+    done: int = 0
+    failed: int = 0
+    busy: float = 0.0
+    """Seconds that its tasks took, by its own clock."""
+    sealed: int = 0
+    """Tasks that went to it over the sealed link."""
+    limit: int = 1
+    heard: float = field(default_factory=time.monotonic)
+    endpoint: _native.NativeEndpoint | None = None
+    links: tuple[Startpoint, Startpoint] | None = None
+    weakest: str = "privacy"
+    """What the policy makes of links to it."""
+    pid: int | None = None
+    _took: float = 0.0
+    _sealed_box: _native.NativeOutbox | None = None
+    _clear_box: _native.NativeOutbox | None = None
+    decisions: dict[Any, Decision] = field(default_factory=dict)
+    """By marks and labels, for which they hold."""
+
+    def bind(self, domain: Domain, startpoint: bytes) -> None:
+        """Opens both links to it."""
+        capability = Capability.decode(startpoint)
+        clear = domain.startpoint(capability)
+        sealed = domain.startpoint(capability.narrow(Caveat.protection(Protection.PRIVACY)))
+        self.links = (clear, sealed)
+        self.weakest = clear.protection.value
+        self._sealed_box = _native.NativeOutbox(sealed._native)
+        self._clear_box = self._sealed_box if self.weakest == "privacy" else _native.NativeOutbox(clear._native)
+        self.joined = True
+
+    def has_room(self) -> bool:
+        """Whether it may have another task."""
+        return self.joined and len(self.in_flight) < self.limit
+
+    def stage(self, number: int, parts: list[bytes], sealed: bool) -> None:
+        """Sends it a stage's code, once."""
+        self.staged.add(number)
+        self._post(sealed, ToWorker.STAGE, number, 0, parts)
+
+    def send(self, task: Task, word: int, parts: Any, sealed: bool) -> None:
+        """Sends it a task."""
+        self.in_flight[task.number] = task
+        self.sealed += sealed
+        self._post(sealed, ToWorker.TASK, task.number, word, parts)
+
+    def cancel(self, number: int) -> None:
+        """Has it leave off a task."""
+        self._post(True, ToWorker.CANCEL, number, 0, [b""])
+
+    def release(self) -> None:
+        """It may go."""
+        self._post(True, ToWorker.RELEASE, 0, 0, [b""])
+
+    def _post(self, sealed: bool, kind: ToWorker, number: int, word: int, parts: Any) -> None:
+        box = self._sealed_box if sealed else self._clear_box
+        assert box is not None
+        box.post(kind, number, word, parts)
+
+    def returned(self, seconds: float) -> None:
+        """A task came back, which took so long."""
+        self.done += 1
+        self.busy += seconds
+        self.heard = time.monotonic()
+        self._took = seconds if self._took == 0.0 else 0.8 * self._took + 0.2 * seconds
+        if self._took >= LONG:
+            self.limit = 1
+        else:
+            self.limit = max(2, min(FEW, int(WORK / max(self._took, 1e-6)) + 1))
+
+    def close(self) -> None:
+        """The links to it end."""
+        for box in {id(box): box for box in (self._sealed_box, self._clear_box) if box is not None}.values():
+            box.close()
+        if self.links is not None:
+            for link in self.links:
+                link.close()
+        if self.endpoint is not None:
+            self.endpoint.close()
+        self.joined = False
+
+    def __str__(self) -> str:
+        return f"{self.place.name} on {self.place.host}"

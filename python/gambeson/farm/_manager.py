@@ -1,0 +1,473 @@
+"""The manager: takes a program, recruits workers to keep a contract, and computes streams (secure-muskel paper, section 2)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import secrets
+import sys
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+from gambeson import _native
+from gambeson.farm import _protocol
+from gambeson.farm._code import StagedCode, pickled
+from gambeson.farm._control import Control
+from gambeson.farm._errors import Failure, FarmError, WorkersLost
+from gambeson.farm._explain import Explanation, explain
+from gambeson.farm._graph import Apply, Graph, compile_graph
+from gambeson.farm._pool import Pool, Staged
+from gambeson.farm._protocol import ToManager
+from gambeson.farm._recruit import LOCALHOST, Recruit, Recruiter, address_of, local
+from gambeson.farm._security import Place, Security
+from gambeson.farm._skeleton import Stage, Stageable, skeleton
+from gambeson.farm._stats import Stats
+from gambeson.farm._stream import Results, Tokens, chained, outcomes
+from gambeson.farm._token import Token
+from gambeson.farm.worker import Invitation, address_towards
+from gambeson.link import Domain, Error, Identity, Policy, Trust
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+TICK = 0.25
+"""Seconds between two looks at the clock."""
+JOINING = 60.0
+"""Seconds that a worker has to connect."""
+FUTILE = 5
+"""So many workers in a row that end before they did anything are no accident."""
+
+
+class Manager(Generic[A, B]):
+    """Computes a program on workers, which it recruits, replaces when they fail, and releases.
+
+    A context manager. `program` is a skeleton, or a function. `workers` says where workers come from, this host without it,
+    and `parallelism` how many there are to be, as many as processors without it. `attempts` is how many workers a task may
+    end before it is given up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may
+    take. `chunk` is how many items go to a worker together: as many as make it worth while, unless it is given. A stream has
+    at most `memory` bytes under way. `patience` is how many seconds a task waits for a worker that may see its data.
+    """
+
+    def __init__(
+        self,
+        program: Stageable[A, B],
+        *,
+        parallelism: int | None = None,
+        workers: Recruiter | Sequence[Recruiter] | None = None,
+        security: Security | None = None,
+        attempts: int = 3,
+        retries: int = 0,
+        timeout: float | None = None,
+        chunk: int | None = None,
+        memory: int = 256 << 20,
+        patience: float = 60.0,
+        listen: str | None = None,
+        shm: bool = True,
+    ) -> None:
+        if parallelism is not None and parallelism < 1:
+            what = f"a parallelism of {parallelism} is none; 1 is the least"
+            raise ValueError(what)
+        if attempts < 1 or retries < 0 or memory < 1 or (chunk is not None and chunk < 1):
+            raise ValueError("attempts, memory and chunk are 1 at least, and retries 0")
+        self.program = skeleton(program)
+        self.graph: Graph = compile_graph(self.program)
+        self.security = security or Security()
+        self.parallelism = parallelism or len(os.sched_getaffinity(0))
+        self._recruiters = [workers] if isinstance(workers, Recruiter) else list(workers or [local()])
+        if not self._recruiters:
+            raise ValueError("a farm without a place to recruit workers from computes nothing")
+        self._memory = memory
+        self._patience = patience
+        self._shm = shm
+        self._job = secrets.token_bytes(16)
+        self._lock = threading.RLock()
+        self._pool = Pool(
+            self.security, self._stage, attempts=attempts, retries=retries, timeout=timeout, chunk=chunk
+        )
+        for instruction in self.graph.instructions:
+            if stages := instruction.stages():
+                self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
+        self._open(listen)
+
+    def _open(self, listen: str | None) -> None:
+        self._inbox = _native.NativeInbox()
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._next = 1
+        self._starting = 0
+        self._futile = 0
+        self._began = time.monotonic()
+        remote = [one for one in self._recruiters if not one.local]
+        here = LOCALHOST
+        if remote:
+            here = next((address_towards(found) for one in remote for host in one.hosts if (found := address_of(host))), "")
+            here = here or address_of(platform.node()) or LOCALHOST
+        self._listen = listen or f"{here}:0"
+        self._address = self._listen.rpartition(":")[0].strip("[]")
+        policy = Policy.parse(self.security.document, "the farm's policy")
+        identity = Identity.generate()
+        self._key = identity.key_hash
+        address = None if self._address in ("0.0.0.0", "::") else self._address
+        self._domain = Domain(
+            identity, Trust(), listen=[self._listen], policy=policy, address=address, shm=self._shm, patience=10.0
+        )
+        self._signed: dict[str, str] = {}
+        self._sign_all()
+        self._thread = threading.Thread(target=_serve, args=(weakref.ref(self), self._inbox), name="farm", daemon=True)
+        self._thread.start()
+        with self._lock:
+            self._keep_contract()
+
+    # --- code
+
+    def _stage(self, number: int, stages: tuple[Stage[Any, Any], ...]) -> Staged:
+        code, packages = pickled(stages)
+        name = " + ".join(stage.name for stage in stages)
+        staged = StagedCode(self._job, name, 1, code, b"", b"", packages)
+        entry = Staged(number, name, stages[0].marks, stages[0].is_coroutine, staged, [])
+        if hasattr(self, "_domain"):
+            self._sign(entry)
+        return entry
+
+    def _sign(self, entry: Staged) -> None:
+        code = entry.code
+        key, signature = self._domain._native.sign(code.job, code.name, code.version, code.hash)
+        entry.code = StagedCode(code.job, code.name, code.version, code.code, bytes(key), signature, code.packages)
+        entry.parts = entry.code.encode()
+        self._signed[code.name] = code.hash.hex()
+
+    def _sign_all(self) -> None:
+        for entry in self._pool.staged.values():
+            self._sign(entry)
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of the code of each stage: what a worker can be pinned to."""
+        return dict(self._signed)
+
+    # --- workers
+
+    def _keep_contract(self) -> None:
+        """Recruits as many workers as are missing."""
+        while not self._closed and len(self._pool.controls) + self._starting < self.parallelism:
+            recruiter = next((one for one in self._recruiters if one.has_room()), None)
+            if recruiter is None:
+                return
+            self._starting += 1
+            threading.Thread(target=self._recruit, args=(recruiter,), name="recruit", daemon=True).start()
+
+    def _recruit(self, recruiter: Recruiter) -> None:
+        try:
+            recruit = recruiter.start()
+        except FarmError as error:
+            with self._lock:
+                self._starting -= 1
+                self._futile += 1
+                self._despair(str(error))
+            return
+        with self._lock:
+            self._starting -= 1
+            if self._closed:
+                recruit.dismiss()
+                return
+            number = self._next
+            self._next += 1
+            place = Place(recruit.name, recruit.host, recruit.address, recruit.local)
+            control = Control(number, recruit, recruiter, place, self.security.unpickles(place))
+            self._pool.controls[number] = control
+        native = self._domain._native
+        native.pin(recruit.key, recruit.name, ["worker"])
+        control.endpoint = native.mailbox(
+            [(int(ToManager.HELLO), self._inbox), (int(ToManager.RESULT), self._inbox)],
+            None, number, _protocol.CLASS, "integrity", _protocol.MESSAGE_MAX,
+        )  # fmt: skip
+        invitation = Invitation(
+            manager=self._key.hex(),
+            startpoint=bytes(control.endpoint.startpoint([]).encode()).hex(),
+            job=self._job.hex(),
+            policy=self.security.document,
+            plain=not control.trusted,
+            shm=self._shm,
+            towards=self._address,
+        )
+        try:
+            recruit.invite(invitation)
+        except OSError:
+            self._inbox.put(number, ToManager.LOST, 0, 0, b"it ended before it was invited")
+            return
+        # Its pipe ends when it does.
+        assert recruit.process.stdout is not None
+        with contextlib.suppress(OSError, ValueError):
+            recruit.process.stdout.read()
+        with contextlib.suppress(Error):
+            self._inbox.put(number, ToManager.LOST, 0, 0, b"")
+
+    def _joined(self, control: Control, parts: list[Any]) -> None:
+        """A worker has connected."""
+        hello = json.loads(bytes(parts[0]))
+        mine = ".".join(platform.python_version_tuple()[:2])
+        theirs = ".".join(str(hello["python"]).split(".")[:2])
+        if hello["version"] != _protocol.VERSION or theirs != mine:
+            self._drop(
+                control,
+                f"it has Python {hello['python']} and Gambeson {hello['gambeson']}, and this program Python "
+                f"{platform.python_version()} and Gambeson {_native.VERSION}: staged code is for the same Python alone, so "
+                "start workers with that (python=...)",
+            )
+            return
+        control.pid = hello["pid"]
+        control.bind(self._domain, bytes(parts[1]))
+
+    def _drop(self, control: Control, why: str) -> None:
+        """A worker is gone, or has to go."""
+        if self._pool.controls.pop(control.number, None) is None:
+            return
+        how = control.recruit.ended()
+        if control.done == 0:
+            self._futile += 1
+        print(f"gambeson.farm: worker {control} is lost: {why or how or 'it ended'}", file=sys.stderr)
+        with contextlib.suppress(Error):
+            self._domain._native.unpin(control.recruit.key)
+        control.close()
+        threading.Thread(target=self._dismiss, args=(control.recruit, control.recruiter), daemon=True).start()
+        self._pool.lost(control, why or how or "it ended")
+        self._despair(why or how or "it ended")
+        self._keep_contract()
+
+    @staticmethod
+    def _dismiss(recruit: Recruit, recruiter: Recruiter) -> None:
+        recruit.dismiss()
+        recruiter.gone(recruit)
+
+    def _despair(self, why: str) -> None:
+        """Workers that end as soon as they begin are not replaced for ever."""
+        if self._futile >= FUTILE and not any(control.joined for control in self._pool.controls.values()):
+            what = f"{self._futile} workers ended before they computed anything, the last one since {why}; none is recruited any more"
+            self._failure = WorkersLost(what)
+
+    # --- what happens
+
+    def _serve_messages(self, messages: list[_native.Taken], tick: bool) -> None:
+        pool = self._pool
+        with self._lock:
+            for source, kind, number, word, parts in messages:
+                control = pool.controls.get(source)
+                if control is None:
+                    continue
+                if kind == ToManager.RESULT:
+                    pool.result(control, number, word, parts)
+                    self._futile = 0
+                elif kind == ToManager.HELLO:
+                    self._joined(control, parts)
+                elif kind == ToManager.LOST:
+                    how = control.recruit.ended()
+                    self._drop(control, bytes(parts[0]).decode() or how or "")
+                else:
+                    self._drop(control, "it sent what is no message of a farm's")
+            if tick:
+                self._tick()
+            for control, why in pool.hung:
+                self._drop(control, why)
+            pool.hung.clear()
+            pool.dispatch()
+
+    def _tick(self) -> None:
+        self._pool.tick(self._patience)
+        for control in list(self._pool.controls.values()):
+            if control.links is not None:
+                try:
+                    control.links[1].carrier  # noqa: B018
+                except Error as error:
+                    self._drop(control, str(error))
+            elif time.monotonic() - control.heard > JOINING:
+                self._drop(control, f"it did not connect within {JOINING:g} s")
+        self._keep_contract()
+
+    # --- streams
+
+    def run(
+        self,
+        inputs: Iterable[A],
+        *,
+        ordered: bool = True,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> Iterator[B]:
+        """Computes a stream, which may have no end: results come as they are wanted, in the order of the items, or, if not
+        `ordered`, as they are done. What a stage raised is raised in the place of its result, or stands there as a `Failure`.
+        """
+        if errors not in ("raise", "return"):
+            what = f'errors are "raise"d or "return"ed, and not {errors!r}'
+            raise ValueError(what)
+        return self._run(chained(inputs), ordered, errors == "return")
+
+    def _run(self, inputs: Iterator[A], ordered: bool, returned: bool) -> Iterator[Any]:
+        results, tokens = Results(ordered), Tokens(inputs)
+        while True:
+            self._check()
+            self._feed(tokens, results)
+            if tokens.ended and not results.under_way():
+                return
+            for _, token in results.take(wait=results.under_way() > 0):
+                for outcome in outcomes(token):
+                    if type(outcome) is Failure and not returned:
+                        raise outcome.error
+                    yield outcome
+
+    def _feed(self, tokens: Tokens, results: Results) -> None:
+        """Takes as many items in as workers can be given."""
+        first = self.graph.first
+        pool = self._pool
+        simple = isinstance(first, Apply)
+        while not tokens.ended:
+            with self._lock:
+                room = pool.room()
+                most = 16 * max(2, sum(control.limit for control in pool.controls.values()))
+                full = results.bytes > self._memory or results.under_way() >= most
+                count = pool.chunk(first, 1 << 30) if simple else 1
+            if room <= 0 or full:
+                return
+            fresh = [(Token.of(items, labels)) for items, labels in tokens.next(count)]
+            with self._lock:
+                for token in fresh:
+                    pool.fire(first, token, results, results.enter(token))
+                pool.dispatch()
+
+    def compute(self, inputs: Iterable[A], *, errors: Literal["raise", "return"] = "raise") -> list[B]:
+        """The results of all items, in their order."""
+        return list(self.run(inputs, errors=errors))
+
+    async def arun(
+        self,
+        inputs: Iterable[A] | AsyncIterable[A],
+        *,
+        ordered: bool = True,
+        errors: Literal["raise", "return"] = "raise",
+    ) -> AsyncIterator[B]:
+        """As `run`, in asyncio, also of what is iterated over asynchronously."""
+        loop = asyncio.get_running_loop()
+        source: Iterable[A] = inputs if isinstance(inputs, Iterable) else _Ahead(inputs, loop)
+        results = self.run(source, ordered=ordered, errors=errors)
+        end = object()
+        while (outcome := await asyncio.to_thread(next, results, end)) is not end:
+            yield outcome  # type: ignore[misc]
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise FarmError("this farm was closed")
+
+    # --- seeing it
+
+    def explain(self) -> Explanation:
+        """For each stage and worker, what is protected and by which rule."""
+        with self._lock:
+            return explain(self._pool, self.graph)
+
+    def stats(self) -> Stats:
+        """What was done so far, by stage and by worker."""
+        with self._lock:
+            return Stats.of(self._pool, time.monotonic() - self._began)
+
+    def wait_for_workers(self, count: int | None = None, timeout: float = 60.0) -> None:
+        """Waits until so many workers are there, or as many as the contract says.
+
+        Raises `FarmError` when they are not there in time.
+        """
+        wanted = self.parallelism if count is None else count
+        deadline = time.monotonic() + timeout
+        while True:
+            self._check()
+            with self._lock:
+                there = sum(control.joined for control in self._pool.controls.values())
+            if there >= wanted:
+                return
+            if time.monotonic() > deadline:
+                what = f"{there} of {wanted} workers are there after {timeout:g} s"
+                raise FarmError(what)
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        """Releases the workers. What is under way is not waited for."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            controls = list(self._pool.controls.values())
+            self._pool.controls.clear()
+        for control in controls:
+            if control.joined:
+                with contextlib.suppress(Error):
+                    control.release()
+        deadline = time.monotonic() + 1.0
+        for control in controls:
+            control.recruit.dismiss(max(0.0, deadline - time.monotonic()) if control.joined else 0.0)
+            control.close()
+        self._inbox.close()
+        self._domain.close()
+
+    def __enter__(self) -> Manager[A, B]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_closed", True) is False:
+            self.close()
+
+
+def _serve(manager: weakref.ref[Manager[Any, Any]], inbox: _native.NativeInbox) -> None:
+    """The manager's thread; it ends with the manager."""
+    ticked = time.monotonic()
+    while True:
+        try:
+            messages = inbox.take(256, TICK)
+        except Error:
+            return
+        there = manager()
+        if there is None or there._closed:
+            return
+        now = time.monotonic()
+        tick = now - ticked >= TICK
+        if tick:
+            ticked = now
+        try:
+            there._serve_messages(messages, tick)
+        except BaseException as error:
+            there._failure = error
+            if not isinstance(error, Error):
+                raise
+        del there
+
+
+class _Ahead(Iterator[A]):
+    """What an asynchronous iterator brings, for a thread that waits for it."""
+
+    def __init__(self, inputs: AsyncIterable[A], loop: asyncio.AbstractEventLoop) -> None:
+        self._inputs = aiter(inputs)
+        self._loop = loop
+
+    def __next__(self) -> A:
+        async def following() -> A:
+            return await anext(self._inputs)
+
+        try:
+            return asyncio.run_coroutine_threadsafe(following(), self._loop).result()
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+def run(program: Stageable[A, B], inputs: Iterable[A], *, parallelism: int | None = None, **options: Any) -> list[B]:
+    """The results of all items, in their order, by workers that are there as long as it takes.
+
+    The options are those of `Manager`.
+    """
+    with Manager(program, parallelism=parallelism, **options) as manager:
+        return manager.compute(inputs)

@@ -1,0 +1,432 @@
+"""The pool of fireable instructions, and who computes which (secure-muskel paper, section 2).
+
+Everything here happens under the manager's lock. A task goes to a worker only when that has room for it, and the next one
+when one returns: whoever is faster gets more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gambeson.farm import _plain, _protocol
+from gambeson.farm._annotation import Marks
+from gambeson.farm._control import Control
+from gambeson.farm._errors import (
+    Failure,
+    NotCleared,
+    PoisonedTask,
+    RemoteError,
+    RemoteTraceback,
+    StageError,
+    TaskTimeout,
+)
+from gambeson.farm._frames import Frame, Gathering, Looping, fold, spread
+from gambeson.farm._graph import Apply, Fold, Instruction, Loop, Spread
+from gambeson.farm._protocol import Mode
+from gambeson.farm._security import Decision, Security
+from gambeson.farm._skeleton import Stage
+from gambeson.farm._token import NO_LABELS, Token, load
+
+if TYPE_CHECKING:
+    from gambeson.farm._code import StagedCode
+
+CHUNK_TIME = 1e-3
+"""Seconds of work that items are put together for."""
+CHUNK_MAX = 1024
+COROUTINES = 16
+"""Items that a worker awaits at the same time."""
+GRACE = 2.0
+"""Seconds that a worker has to leave off a task before it counts as hung."""
+
+
+class Task:
+    """A fired instruction: a token, and what is to be done with it."""
+
+    __slots__ = (
+        "after", "attempts", "causes", "control", "deadline", "frame", "labels_out", "marks", "mode", "number", "only",
+        "place", "retries", "since", "stage", "token",
+    )  # fmt: skip
+
+    def __init__(self, number: int, stage: Staged, mode: Mode, token: Token, frame: Frame, place: int) -> None:
+        self.number = number
+        self.stage = stage
+        self.mode = mode
+        self.token = token
+        self.frame = frame
+        self.place = place
+        self.marks = stage.marks
+        self.labels_out = stage.marks.labels_out(token.labels)
+        self.after: Instruction | None = None
+        self.only: array[int] | None = None
+        self.attempts = 0
+        self.causes: list[str] = []
+        self.retries = 0
+        self.control: Control | None = None
+        self.deadline = 0.0
+        self.since = 0.0
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of all that whoever computes it sees."""
+        return self.marks.labels_in(self.token.labels) | self.labels_out
+
+
+@dataclass(eq=False)
+class Staged:
+    """A stage as it is staged."""
+
+    number: int
+    name: str
+    marks: Marks
+    is_coroutine: bool
+    code: StagedCode
+    parts: list[bytes]
+    seconds: float = 0.0
+    """Of one item; 0 as long as nothing is known."""
+    items: int = 0
+    busy: float = 0.0
+
+    def took(self, seconds: float, items: int) -> None:
+        """Some items took so long."""
+        each = seconds / max(1, items)
+        self.seconds = each if self.items == 0 else 0.8 * self.seconds + 0.2 * each
+        self.items += items
+        self.busy += seconds
+
+
+class Pool:
+    """Fireable instructions, and the workers that compute them."""
+
+    def __init__(
+        self,
+        security: Security,
+        stage: Callable[[int, tuple[Stage[Any, Any], ...]], Staged],
+        *,
+        attempts: int,
+        retries: int,
+        timeout: float | None,
+        chunk: int | None,
+    ) -> None:
+        self.security = security
+        self.controls: dict[int, Control] = {}
+        self.staged: dict[tuple[int, ...], Staged] = {}
+        self.stages: list[tuple[Stage[Any, Any], ...]] = []
+        self.hung: list[tuple[Control, str]] = []
+        """Workers that the manager has to end, and why."""
+        self.retried = 0
+        self.recovered = 0
+        self._stage = stage
+        self._attempts = attempts
+        self._retries = retries
+        self._timeout = timeout
+        self._chunk = chunk
+        self._numbers = itertools.count(1)
+        self._ready: dict[frozenset[str], deque[Task]] = {}
+        self._deadlines: dict[int, Task] = {}
+        self._grace: dict[int, tuple[float, Control]] = {}
+
+    # --- what fires
+
+    def parallelism(self) -> int:
+        """How many workers there are, at least one."""
+        return max(1, sum(control.joined for control in self.controls.values()))
+
+    def chunk(self, instruction: Instruction, available: int) -> int:
+        """How many items go to a worker together that enters at this instruction."""
+        if self._chunk is not None:
+            return self._chunk
+        if not isinstance(instruction, Apply) or self._retries:
+            return 1
+        staged = self.staged.get(tuple(id(stage) for stage in instruction.functions))
+        fair = -(-available // (2 * self.parallelism()))
+        if instruction.functions[0].is_coroutine:
+            return max(1, min(COROUTINES, fair))
+        if staged is None or staged.items == 0 or self._timeout is not None:
+            return 1
+        # Step by step: the first items may be no measure for the rest.
+        return max(1, min(CHUNK_MAX, 4 * staged.items, int(CHUNK_TIME / max(staged.seconds, 1e-7)), fair))
+
+    def fire(self, instruction: Instruction | None, token: Token, frame: Frame, place: int) -> None:
+        """A token has come to an instruction; without one, to the end of its graph."""
+        if instruction is None:
+            frame.deliver(token, place)
+        elif isinstance(instruction, Apply):
+            self.submit(instruction, instruction.functions, Mode.EACH, token, frame, place)
+        elif token.count != 1:
+            self._apart(instruction, token, frame, place)
+        elif isinstance(instruction, Spread):
+            spread(self, instruction, token, frame, place)
+        elif isinstance(instruction, Fold):
+            fold(self, instruction, token, frame, place)
+        elif isinstance(instruction, Loop):
+            if token.failures:
+                self.fire(instruction.after, token, frame, place)
+            else:
+                self.fire(instruction.body, token, Looping(self, instruction, frame, place), place)
+
+    def _apart(self, instruction: Instruction, token: Token, frame: Frame, place: int) -> None:
+        """Items that are one token go on by themselves."""
+        failures = token.failures or {}
+        gathering = Gathering(self, None, frame, place, token.count)
+        for at, item in enumerate(token.items()):
+            single = Token.of([item], token.labels)
+            if at in failures:
+                single.failures = {0: failures[at]}
+            self.fire(instruction, single, gathering, at)
+
+    def submit(
+        self,
+        instruction: Instruction | None,
+        stages: tuple[Stage[Any, Any], ...],
+        mode: Mode,
+        token: Token,
+        frame: Frame,
+        place: int,
+    ) -> Task | None:
+        """Has workers do something with a token."""
+        task = Task(next(self._numbers), self.find(stages), mode, token, frame, place)
+        if mode is Mode.EACH and instruction is not None:
+            task.after = instruction.after
+        task.retries = self._retries
+        failures = token.failures
+        if failures:
+            left = [at for at in range(token.count) if at not in failures]
+            if not left:
+                token.labels = task.labels_out
+                self.fire(task.after, token, frame, place)
+                return None
+            task.only = array("I", left)
+        self._queue(task).append(task)
+        return task
+
+    def find(self, stages: tuple[Stage[Any, Any], ...]) -> Staged:
+        """The staged code of these functions; staged now, if it was not before."""
+        key = tuple(id(stage) for stage in stages)
+        staged = self.staged.get(key)
+        if staged is None:
+            self.stages.append(stages)
+            staged = self.staged[key] = self._stage(len(self.stages), stages)
+        return staged
+
+    def _queue(self, task: Task) -> deque[Task]:
+        labels = task.labels & self.security.restricted
+        return self._ready.setdefault(labels, deque())
+
+    def waiting(self) -> int:
+        """Fireable instructions that no worker has."""
+        return sum(map(len, self._ready.values()))
+
+    def room(self) -> int:
+        """How many more tasks there may be so that no worker waits for one."""
+        limits = sum(control.limit for control in self.controls.values() if control.joined)
+        return max(2, limits) - self.waiting()
+
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.waiting() and not any(control.in_flight for control in self.controls.values())
+
+    # --- what goes out
+
+    def dispatch(self) -> None:
+        """Gives tasks to workers that have room, first to who has the least to do."""
+        while any(self._ready.values()):
+            free = [control for control in self.controls.values() if control.has_room()]
+            free.sort(key=lambda control: len(control.in_flight) / control.limit)
+            for control in free:
+                queue = self._for(control)
+                if queue is not None:
+                    self._send(control, queue.popleft())
+                    break
+            else:
+                return
+
+    def _for(self, control: Control) -> deque[Task] | None:
+        """The tasks of which this worker is to have the first: of those that it may see, the one that came first."""
+        found: deque[Task] | None = None
+        for labels, queue in self._ready.items():
+            if not queue or (labels and not self.security.may_see(control.place, labels)):
+                continue
+            if found is None or queue[0].number < found[0].number:
+                found = queue
+        return found
+
+    def decide(self, control: Control, marks: Marks, labels: frozenset[str]) -> Decision:
+        """How something goes to a worker."""
+        key = (marks, labels)
+        decision = control.decisions.get(key)
+        if decision is None:
+            decision = self.security.decide(control.place, control.weakest, marks, labels)
+            control.decisions[key] = decision
+        return decision
+
+    def _send(self, control: Control, task: Task) -> None:
+        staged = task.stage
+        sealed = self.decide(control, task.marks, task.labels).sealed
+        if staged.number not in control.staged:
+            code = self.decide(control, staged.marks, NO_LABELS)
+            control.stage(staged.number, staged.parts, code.sealed)
+        flags = _protocol.SEAL if sealed else 0
+        parts = task.token.parts
+        if task.only is not None:
+            flags |= _protocol.ONLY
+            parts = [*parts, task.only.tobytes()]
+        task.control = control
+        task.since = time.monotonic()
+        if self._timeout is not None:
+            self._deadlines[task.number] = task
+            task.deadline = task.since + self._timeout
+        control.send(task, _protocol.task_word(staged.number, task.mode, flags), parts, sealed)
+
+    # --- what comes back
+
+    def result(self, control: Control, number: int, word: int, parts: list[Any]) -> None:
+        """A worker returned a task."""
+        task = control.in_flight.pop(number, None)
+        if task is None:
+            # Of a task that was given up, or given to somebody else.
+            self._grace.pop(number, None)
+            return
+        self._deadlines.pop(number, None)
+        seconds = (word >> _protocol.TIME_SHIFT) * 1e-6
+        control.returned(seconds)
+        count = task.token.count if task.mode in (Mode.EACH, Mode.CALL) else 1
+        if word & _protocol.NOT_LOADED:
+            text = bytes(parts[0]).decode(errors="replace")
+            return self._fail(task, StageError(f"{text} (worker {control})"))
+        task.stage.took(seconds, task.token.count)
+        try:
+            failures = self._failures(control, parts, count) if word & _protocol.SOME_FAILED else None
+            if task.mode is Mode.TEST:
+                token = Token((), 1 if word & _protocol.YES else 0, task.token.labels)
+            elif control.trusted:
+                token = Token(parts, count, task.labels_out)
+            else:
+                items = _plain.load(parts)
+                if type(items) is not list or len(items) != count:
+                    raise ValueError("another number of items than it was given")
+                token = Token.of(items, task.labels_out)
+        except Exception as error:
+            self.hung.append((control, f"it sent what is no result: {error}"))
+            return self._again(task)
+        if failures and task.retries > 0:
+            task.retries -= 1
+            self.retried += 1
+            return self._again(task)
+        if failures:
+            control.failed += len(failures)
+        if task.token.failures:
+            failures = {**task.token.failures, **(failures or {})}
+        token.failures = failures
+        self.fire(task.after, token, task.frame, task.place)
+        return None
+
+    def _failures(self, control: Control, parts: list[Any], count: int) -> dict[int, Failure]:
+        listed = _plain.load([parts.pop(0)])
+        failures = {}
+        for at, (what, text, pickled) in listed.items():
+            if not 0 <= at < count:
+                raise ValueError("the failure of an item that it was not given")
+            error: BaseException | None = None
+            if pickled is not None and control.trusted:
+                error = load([pickled])
+            if not isinstance(error, BaseException):
+                error = RemoteError(f"{what} (worker {control})")
+            error.__cause__ = RemoteTraceback(text)
+            failures[at] = Failure(error)
+        return failures
+
+    def _again(self, task: Task) -> None:
+        """A task goes to the next worker that has room."""
+        task.control = None
+        self._queue(task).appendleft(task)
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        """All items of a task have failed."""
+        failure = Failure(error)
+        count = task.token.count if task.mode in (Mode.EACH, Mode.CALL) else 1
+        failed = Token.of([None] * count, task.labels_out)
+        failed.failures = dict.fromkeys(range(count), failure)
+        failed.failures.update(task.token.failures or {})
+        self.fire(task.after, failed, task.frame, task.place)
+
+    # --- what goes wrong
+
+    def lost(self, control: Control, why: str) -> None:
+        """A worker is gone: what it had goes to others. The task that it was at may be what ended it."""
+        tasks = list(control.in_flight.values())
+        control.in_flight.clear()
+        for task in reversed(tasks):
+            self._deadlines.pop(task.number, None)
+            self._grace.pop(task.number, None)
+            self.recovered += 1
+            if task is not tasks[0]:
+                self._again(task)
+                continue
+            task.attempts += 1
+            task.causes.append(f"{control}: {why}")
+            if task.mode is Mode.EACH and task.token.count > 1:
+                self._singly(task)
+            elif task.attempts >= self._attempts:
+                listed = "; ".join(task.causes)
+                what = (
+                    f"a task of stage {task.stage.name!r} ended every worker that it was given to, {task.attempts} of them, "
+                    f"and is given to no other ({listed})"
+                )
+                self._fail(task, PoisonedTask(what))
+            else:
+                self._again(task)
+
+    def _singly(self, task: Task) -> None:
+        """Each item of a task becomes a task: one of them may have ended a worker."""
+        failures = task.token.failures or {}
+        gathering = Gathering(self, task.after, task.frame, task.place, task.token.count)
+        for at, item in enumerate(task.token.items()):
+            single = Task(next(self._numbers), task.stage, task.mode, Token.of([item], task.token.labels), gathering, at)
+            if at in failures:
+                single.token.failures = {0: failures[at]}
+                gathering.deliver(single.token, at)
+                continue
+            single.attempts, single.causes = task.attempts, list(task.causes)
+            self._again(single)
+
+    def tick(self, patience: float) -> None:
+        """Looks at the clock: tasks that take too long, workers that do not leave off, tasks that nobody may see."""
+        now = time.monotonic()
+        for number, task in list(self._deadlines.items()):
+            control = task.control
+            if now < task.deadline or control is None:
+                continue
+            del self._deadlines[number]
+            if control.in_flight.pop(number, None) is None:
+                continue
+            control.cancel(number)
+            self._grace[number] = (now + GRACE, control)
+            what = f"a task of stage {task.stage.name!r} took longer than {self._timeout} s on {control}, and was given up"
+            self._fail(task, TaskTimeout(what))
+        for number, (until, control) in list(self._grace.items()):
+            if now > until:
+                del self._grace[number]
+                self.hung.append((control, "it does not leave off a task that took too long"))
+        for labels, queue in self._ready.items():
+            if not labels or not queue:
+                continue
+            if any(self.security.may_see(control.place, labels) for control in self.controls.values()):
+                for task in queue:
+                    task.since = 0.0
+                continue
+            for task in list(queue):
+                task.since = task.since or now
+                if now - task.since > patience:
+                    queue.remove(task)
+                    hosts = sorted(host for host, has in self.security.clearance.items() if labels <= has)
+                    what = (
+                        f"a task of stage {task.stage.name!r} has data labelled {', '.join(sorted(labels))}, which no worker "
+                        f"may see; it waited {patience:g} s for one on {' or '.join(hosts) or 'a host that is cleared for it'}"
+                    )
+                    self._fail(task, NotCleared(what))

@@ -1,0 +1,155 @@
+"""Recruiting: where workers come from. Each is started by a command that gives its standard input and output to the manager;
+over those both learn each other's keys, and all the rest goes over links."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gambeson.farm._errors import FarmError
+from gambeson.farm.worker import Invitation
+
+LOCALHOST = "127.0.0.1"
+
+
+@dataclass(eq=False)
+class Recruit:
+    """A worker that was started, and is not invited yet."""
+
+    name: str
+    host: str
+    address: str | None
+    local: bool
+    process: subprocess.Popen[str]
+    key: bytes
+
+    def invite(self, invitation: Invitation) -> None:
+        """Tells it where to connect."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(invitation.encode())
+        self.process.stdin.flush()
+
+    def ended(self) -> str | None:
+        """How its process ended; none while it runs."""
+        status = self.process.poll()
+        if status is None:
+            return None
+        if status < 0:
+            return f"it was ended by {signal.Signals(-status).name}"
+        return f"it exited with status {status}"
+
+    def dismiss(self, patience: float = 0.0) -> None:
+        """Ends it, if it does not end by itself in time."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@dataclass
+class Recruiter:
+    """Starts workers by a command, in turn on these hosts.
+
+    `command` runs a worker's command line, which is appended to it, on a host, whose name stands for `{host}` in it. As many
+    workers as `slots` are started on each host, without a bound if it is none.
+    """
+
+    command: Sequence[str] = ()
+    hosts: Sequence[str] = (LOCALHOST,)
+    slots: int | None = None
+    python: str = sys.executable
+    local: bool = False
+    quoted: bool = False
+    """Whether the command wants the worker's command line as one argument, as a shell takes it."""
+    label: str = "worker"
+    _started: dict[str, int] = field(default_factory=dict)
+    _count: int = 0
+
+    def has_room(self) -> bool:
+        """Whether another worker can be started."""
+        return self.slots is None or any(self._started.get(host, 0) < self.slots for host in self.hosts)
+
+    def gone(self, recruit: Recruit) -> None:
+        """One has ended: its place is free."""
+        self._started[recruit.host] = max(0, self._started.get(recruit.host, 0) - 1)
+
+    def start(self) -> Recruit:
+        """Starts the next one, and waits for its key.
+
+        Raises `FarmError`.
+        """
+        host = min(self.hosts, key=lambda name: self._started.get(name, 0))
+        self._started[host] = self._started.get(host, 0) + 1
+        self._count += 1
+        name = f"{self.label}-{self._count}"
+        worker = [self.python, "-m", "gambeson.farm"]
+        command = [part.replace("{host}", host) for part in self.command]
+        command += [shlex.join(worker)] if self.quoted else worker
+        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+            )
+        except OSError as error:
+            self._started[host] -= 1
+            what = f"no worker can be started on {host}: {error}; is {command[0]} installed?"
+            raise FarmError(what) from error
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        try:
+            key = bytes.fromhex(json.loads(line)["key"])
+        except (ValueError, KeyError) as error:
+            process.kill()
+            process.wait()
+            self._started[host] -= 1
+            said = f"it said {line.strip()!r}" if line.strip() else "it ended without a word"
+            what = (
+                f"the worker on {host} did not come up: {said}. What it complains of stands above; try the command "
+                f"by hand: {shlex.join(command)}"
+            )
+            raise FarmError(what) from error
+        address = LOCALHOST if self.local else address_of(host)
+        return Recruit(name, "localhost" if self.local else host, address, self.local, process, key)
+
+
+def local() -> Recruiter:
+    """Workers on this host: the default."""
+    return Recruiter(local=True, label="local")
+
+
+def ssh(*hosts: str, slots: int | None = None, python: str = "python3", options: Iterable[str] = ()) -> Recruiter:
+    """Workers on hosts that are reached by ssh, without being asked for a password; `python` there has Gambeson."""
+    if not hosts:
+        raise ValueError("name hosts to start workers on")
+    command = ["ssh", "-o", "BatchMode=yes", *options, "{host}"]
+    return Recruiter(command, hosts, slots, python, quoted=True, label="ssh")
+
+
+def slurm(*options: str, python: str = sys.executable) -> Recruiter:
+    """Workers that Slurm starts: each is a job step of one task, or a job, with these options of srun."""
+    command = ["srun", "--ntasks=1", "--unbuffered", *options]
+    return Recruiter(command, ("slurm",), None, python, label="slurm")
+
+
+def mpi(*options: str, mpiexec: str = "mpiexec", python: str = sys.executable) -> Recruiter:
+    """Workers that an MPI's launcher starts, one process each, with these options of its."""
+    return Recruiter([mpiexec, "-n", "1", *options], ("mpi",), None, python, label="mpi")
+
+
+def address_of(host: str) -> str | None:
+    """The address of a host, if its name has one."""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
+    except OSError:
+        return None

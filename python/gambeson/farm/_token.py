@@ -1,0 +1,79 @@
+"""Tokens: what goes between instructions. Lists of items, pickled with their buffers beside (PEP 574), so that arrays go out
+from where they are and are seen where they came.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from gambeson.farm._errors import Failure
+
+Parts = list["Buffer"]
+
+NO_LABELS: frozenset[str] = frozenset()
+
+
+class Token:
+    """Some items on their way."""
+
+    __slots__ = ("count", "failures", "labels", "parts", "size")
+
+    def __init__(
+        self,
+        parts: Sequence[Buffer],
+        count: int,
+        labels: frozenset[str] = NO_LABELS,
+        failures: dict[int, Failure] | None = None,
+    ) -> None:
+        self.parts = parts
+        self.count = count
+        self.labels = labels
+        self.failures = failures
+        """Items that failed on the way here; in the list something stands in for them."""
+        self.size = sum([len(part) for part in parts])  # type: ignore[arg-type]
+
+    @classmethod
+    def of(cls, items: list[Any], labels: frozenset[str] = NO_LABELS) -> Token:
+        """A token of these items."""
+        return cls(dump(items), len(items), labels)
+
+    def items(self) -> list[Any]:
+        """Its items."""
+        items: list[Any] = load(self.parts)
+        return items
+
+
+def dump(value: object) -> Parts:
+    """Pickles something: a stream, and the buffers that stay where they are."""
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        stream = pickle.dumps(value, 5, buffer_callback=buffers.append)
+        # What the program itself defines, no other process can import.
+        if b"__main__" not in stream:
+            return [stream, *[_raw(buffer) for buffer in buffers]]
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pass
+    buffers.clear()
+    stream = cloudpickle.dumps(value, 5, buffer_callback=buffers.append)
+    return [stream, *[_raw(buffer) for buffer in buffers]]
+
+
+def _raw(buffer: pickle.PickleBuffer) -> memoryview:
+    try:
+        return buffer.raw()
+    except BufferError:
+        # Not in one piece: a copy is.
+        return memoryview(memoryview(buffer).tobytes())
+
+
+def load(parts: Sequence[Buffer]) -> Any:
+    """What was dumped. Unpickling runs what the sender wants: from who is not trusted with that comes the plain form
+    (`_plain`)."""
+    return pickle.loads(parts[0], buffers=parts[1:])

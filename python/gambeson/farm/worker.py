@@ -1,0 +1,295 @@
+"""A worker: a macro-data-flow interpreter that computes instructions for a manager (secure-muskel paper, section 2).
+
+`python -m gambeson.farm` is what managers start; it reads its invitation from standard input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+import threading
+import time
+from array import array
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gambeson import _native
+from gambeson.farm import _plain, _protocol
+from gambeson.farm._code import StagedCode
+from gambeson.farm._errors import StageError
+from gambeson.farm._protocol import Mode, ToManager, ToWorker
+from gambeson.farm._run import Cancelled, Failures, Functions, described, run
+from gambeson.farm._token import Parts, dump, load
+from gambeson.link import Caveat, Domain, Error, Identity, Policy, Protection, Trust
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What a worker is told before it connects."""
+
+    manager: str
+    """The hash of the manager's public key, in hexadecimal digits."""
+    startpoint: str
+    """To the manager, for this worker alone; in hexadecimal digits."""
+    job: str
+    policy: str
+    """The document of the policy that both ends follow."""
+    plain: bool
+    """Whether results have to be in the plain form."""
+    shm: bool
+    towards: str
+    """An address of the manager, by which a worker finds its own."""
+
+    def encode(self) -> str:
+        """As it goes over a pipe: one line."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def decode(cls, line: str) -> Invitation:
+        """What a line says."""
+        return cls(**json.loads(line))
+
+
+def address_towards(address: str) -> str:
+    """The address that this host has towards another one. Nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        return str(probe.getsockname()[0])
+
+
+class Interpreter:
+    """Runs instructions, one after the other, until it is released."""
+
+    def __init__(self, invitation: Invitation, identity: Identity, pinned: frozenset[str] | None = None) -> None:
+        self._manager = bytes.fromhex(invitation.manager)
+        self._job = bytes.fromhex(invitation.job)
+        self._pinned = pinned
+        self._plain = invitation.plain
+        self._stages: dict[int, Functions | StageError] = {}
+        self._early: dict[int, list[_native.Taken]] = {}
+        self._tasks = _native.NativeInbox()
+        self._orders = _native.NativeInbox()
+        self._cancelled: set[int] = set()
+        self._running = -1
+        self._thread = threading.get_ident()
+        self._domain = Domain(
+            identity,
+            Trust().pinned(self._manager, "the manager", ["manager"]),
+            policy=Policy.parse(invitation.policy, "the manager's policy"),
+            address=address_towards(invitation.towards),
+            host=socket.gethostname(),
+            shm=invitation.shm,
+            patience=20.0,
+        )
+        inboxes = [
+            (int(ToWorker.STAGE), self._tasks),
+            (int(ToWorker.TASK), self._tasks),
+            (int(ToWorker.CANCEL), self._orders),
+            (int(ToWorker.RELEASE), self._orders),
+        ]
+        self._endpoint = self._domain._native.mailbox(
+            inboxes, int(ToWorker.ECHO), 0, _protocol.CLASS, "integrity", _protocol.MESSAGE_MAX
+        )
+        self._connect(invitation)
+
+    def _connect(self, invitation: Invitation) -> None:
+        """Binds the two links to the manager, and says who is here."""
+        to_manager = self._domain.startpoint(bytes.fromhex(invitation.startpoint))
+        sealed = self._domain.startpoint(to_manager.capability.narrow(Caveat.protection(Protection.PRIVACY)))
+        self._sealed = _native.NativeOutbox(sealed._native)
+        clear = to_manager.protection is not Protection.PRIVACY
+        self._clear = _native.NativeOutbox(to_manager._native) if clear else self._sealed
+        self._links = (to_manager, sealed)
+        hello = {
+            "version": _protocol.VERSION,
+            "python": platform.python_version(),
+            "gambeson": _native.VERSION,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "cores": len(os.sched_getaffinity(0)),
+        }
+        here = self._endpoint.startpoint([])
+        self._sealed.post(ToManager.HELLO, 0, 0, [json.dumps(hello).encode(), here.encode()])
+
+    def serve(self) -> None:
+        """Computes until the manager releases this worker, or is gone."""
+        threading.Thread(target=self._heed, name="orders", daemon=True).start()
+        while True:
+            try:
+                for message in self._tasks.take(16, None):
+                    self._take(message)
+            except Cancelled:
+                # It came too late for its task.
+                continue
+            except Error:
+                return
+
+    def _take(self, message: _native.Taken) -> None:
+        _, kind, number, word, parts = message
+        if kind == ToWorker.STAGE:
+            self._load(number, parts)
+        elif kind == ToWorker.TASK:
+            stage = word & _protocol.STAGE_MASK
+            if stage in self._stages:
+                self._compute(number, word, parts)
+            else:
+                # Its code comes over the other link.
+                self._early.setdefault(stage, []).append(message)
+
+    def _load(self, stage: int, parts: list[bytes | memoryview]) -> None:
+        try:
+            code = StagedCode.decode(parts)
+            code.check(self._manager, self._job, self._pinned)
+            self._stages[stage] = code.load()
+        except StageError as error:
+            self._stages[stage] = error
+        for message in self._early.pop(stage, []):
+            self._take(message)
+
+    def _compute(self, number: int, word: int, parts: list[Any]) -> None:
+        functions = self._stages[word & _protocol.STAGE_MASK]
+        outbox = self._sealed if word & _protocol.SEAL else self._clear
+        if isinstance(functions, StageError):
+            outbox.post(ToManager.RESULT, number, _protocol.NOT_LOADED, [str(functions).encode()])
+            return
+        mode = Mode(word >> _protocol.STAGE_BITS & _protocol.MODE_MASK)
+        only = array("I", bytes(parts.pop())) if word & _protocol.ONLY else None
+        began = time.perf_counter()
+        try:
+            self._running = number
+            if number in self._cancelled:
+                raise Cancelled
+            results, failures = run(mode, functions, load(parts), only)
+            self._running = -1
+        except Cancelled:
+            self._running = -1
+            self._cancelled.discard(number)
+            return
+        took = time.perf_counter() - began
+        if mode is Mode.TEST and not failures:
+            outbox.post(ToManager.RESULT, number, _protocol.result_word(_protocol.YES if results else 0, took), [b""])
+            return
+        answer, flags = self._answer(results, failures)
+        try:
+            outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
+        except Error as error:
+            text = f"the result cannot be sent: {error}"
+            failed = dict.fromkeys(range(len(results)), (text, text, None))
+            answer, flags = self._answer([None] * len(results), failed)
+            outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
+
+    def _answer(self, results: list[Any], failures: Failures) -> tuple[Parts, int]:
+        """What is sent of results. Those that cannot be are failures."""
+        parts = self._dumped(results, failures)
+        size = sum(memoryview(part).nbytes for part in parts)
+        if size > _protocol.MESSAGE_MAX - (1 << 20):
+            text = (
+                f"the result has {size} bytes, and {_protocol.MESSAGE_MAX} are the most that a token may have; return it "
+                "in parts, or leave it in a file"
+            )
+            failures = dict.fromkeys(range(len(results)), (text, text, None))
+            parts = self._dumped([None] * len(results), failures)
+        if not failures:
+            return parts, 0
+        if self._plain:
+            failures = {at: (what, text, None) for at, (what, text, _) in failures.items()}
+        listed: Buffer = _plain.dump({at: list(failure) for at, failure in failures.items()})[0]
+        return [listed, *parts], _protocol.SOME_FAILED
+
+    def _dumped(self, results: list[Any], failures: Failures) -> Parts:
+        dumped = _plain.dump if self._plain else dump
+        try:
+            return dumped(results)
+        except Exception as error:
+            whole = error
+        # One by one: who is to blame?
+        for at, result in enumerate(results):
+            try:
+                dumped(result)
+            except Exception as error:
+                if at not in failures:
+                    failures[at] = _unsendable(error, result, self._plain)
+                results[at] = None
+        if not failures:
+            raise whole
+        return dumped(results)
+
+    def _heed(self) -> None:
+        """Takes orders while tasks run."""
+        while True:
+            try:
+                for _, kind, number, _, _ in self._orders.take(16, None):
+                    if kind == ToWorker.RELEASE:
+                        self._leave()
+                    self._cancelled.add(number)
+                    if number == self._running:
+                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                            ctypes.c_ulong(self._thread), ctypes.py_object(Cancelled)
+                        )
+            except Error:
+                return
+
+    def watch(self) -> None:
+        """Ends this process when the link to the manager is over."""
+        while True:
+            time.sleep(1.0)
+            try:
+                self._links[1].carrier  # noqa: B018
+            except Error as error:
+                print(f"gambeson worker: {error}; this worker ends", file=sys.stderr)
+                os._exit(1)
+
+    def _leave(self) -> None:
+        # A task that runs is nobody's any more, and would not let the interpreter end.
+        self._domain.close()
+        os._exit(0)
+
+
+def _unsendable(error: Exception, result: object, plain: bool) -> tuple[str, str, bytes | None]:
+    if plain:
+        text = (
+            f"the result cannot be sent: {error}, and this worker is not trusted to send more. Return data, arrays or Arrow "
+            "tables, or name its host in Security(unpickle=[...]) if what it sends may run as code"
+        )
+        return text, text, None
+    what, text, _ = described(error)
+    sentence = f"the result, of type {type(result).__qualname__}, cannot be pickled: {what}"
+    return sentence, f"{text}\n{sentence}", None
+
+
+def main() -> int:
+    """A worker of a manager that started it: the key goes out, the invitation comes in."""
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    identity = Identity.generate()
+    control = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    # What tasks print is for people; the pipe to the manager is not.
+    os.dup2(2, 1)
+    control.write(json.dumps({"key": identity.key_hash.hex()}) + "\n")
+    control.flush()
+    line = sys.stdin.readline()
+    if not line:
+        return 1
+    interpreter = Interpreter(Invitation.decode(line), identity)
+    threading.Thread(target=_follow, name="lifeline", daemon=True).start()
+    threading.Thread(target=interpreter.watch, name="watch", daemon=True).start()
+    interpreter.serve()
+    return 0
+
+
+def _follow() -> None:
+    """Whoever started this worker is gone when the pipe ends: nobody is left behind."""
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+
