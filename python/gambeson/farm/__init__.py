@@ -30,6 +30,7 @@ from gambeson.farm._errors import (
     TaskTimeout,
     WorkersLost,
 )
+from gambeson.farm._executor import Executor
 from gambeson.farm._explain import Explanation
 from gambeson.farm._graph import Graph
 from gambeson.farm._manager import Manager, run
@@ -41,6 +42,7 @@ from gambeson.farm._stream import files, lines, messages
 
 __all__ = [
     "SENSITIVE",
+    "Executor",
     "Explanation",
     "Failure",
     "FarmError",

@@ -67,9 +67,9 @@ class Control:
         self._clear_box = self._sealed_box if self.weakest == "privacy" else _native.NativeOutbox(clear._native)
         self.joined = True
 
-    def has_room(self) -> bool:
-        """Whether it may have another task."""
-        return self.joined and len(self.in_flight) < self.limit
+    def has_room(self, ahead: bool) -> bool:
+        """Whether it may have another task, `ahead` of when it is through with those that it has."""
+        return self.joined and len(self.in_flight) < (self.limit if ahead else 1)
 
     def stage(self, number: int, parts: list[bytes], sealed: bool) -> None:
         """Sends it a stage's code, once."""

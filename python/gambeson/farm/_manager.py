@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import secrets
+import subprocess
 import sys
 import threading
 import time
@@ -205,6 +206,8 @@ class Manager(Generic[A, B]):
         assert recruit.process.stdout is not None
         with contextlib.suppress(OSError, ValueError):
             recruit.process.stdout.read()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            recruit.process.wait(1.0)
         with contextlib.suppress(Error):
             self._inbox.put(number, ToManager.LOST, 0, 0, b"")
 

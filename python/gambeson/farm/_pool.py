@@ -127,6 +127,8 @@ class Pool:
         self._timeout = timeout
         self._chunk = chunk
         self._numbers = itertools.count(1)
+        self._stage_numbers = itertools.count(1)
+        self._by_code: dict[tuple[bytes, Marks], tuple[Stage[Any, Any], ...]] = {}
         self._ready: dict[frozenset[str], deque[Task]] = {}
         self._deadlines: dict[int, Task] = {}
         self._grace: dict[int, tuple[float, Control]] = {}
@@ -211,8 +213,26 @@ class Pool:
         staged = self.staged.get(key)
         if staged is None:
             self.stages.append(stages)
-            staged = self.staged[key] = self._stage(len(self.stages), stages)
+            staged = self.staged[key] = self._stage(next(self._stage_numbers), stages)
         return staged
+
+    def alike(self, stages: tuple[Stage[Any, Any], ...]) -> tuple[Stage[Any, Any], ...]:
+        """These functions, or those that were staged before with the same code."""
+        staged = self.find(stages)
+        key = (staged.code.hash, staged.marks)
+        known = self._by_code.setdefault(key, stages)
+        if known is not stages:
+            del self.staged[tuple(id(stage) for stage in stages)]
+            self.stages.remove(stages)
+        return known
+
+    def forget(self, task: Task) -> bool:
+        """Nobody wants a task any more. Whether no worker has it."""
+        queue = self._queue(task)
+        if task.control is not None or task not in queue:
+            return False
+        queue.remove(task)
+        return True
 
     def _queue(self, task: Task) -> deque[Task]:
         labels = task.labels & self.security.restricted
@@ -236,7 +256,9 @@ class Pool:
     def dispatch(self) -> None:
         """Gives tasks to workers that have room, first to who has the least to do."""
         while any(self._ready.values()):
-            free = [control for control in self.controls.values() if control.has_room()]
+            # A task's time runs from when it is sent: none waits behind another then.
+            ahead = self._timeout is None
+            free = [control for control in self.controls.values() if control.has_room(ahead)]
             free.sort(key=lambda control: len(control.in_flight) / control.limit)
             for control in free:
                 queue = self._for(control)
