@@ -1,7 +1,7 @@
 """Gambeson from Python.
 
-`gambeson.open` reads sealed files without MPI, `gambeson.link` has links, `gambeson.farm` and `gambeson.Executor` compute on
-workers over them, and `gambeson.sim` is the simulator of fabrics that seal what they send.
+`gambeson.open` reads sealed files without MPI, `gambeson.link` has links, `gambeson.farm` and `gambeson.Executor`
+compute on workers over them, and `gambeson.sim` is the simulator of fabrics that seal what they send.
 """
 
 from typing import TYPE_CHECKING, Any

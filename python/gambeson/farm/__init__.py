@@ -1,15 +1,22 @@
 """A task farm that seals what is sensitive: nestable skeletons over sealed links.
 
-    from gambeson import farm
+from gambeson import farm
 
-    @farm.sensitive_data("inout", label="patients")
-    def render(image): ...
+@farm.sensitive_data("inout", label="patients")
+def render(image): ...
 
-    with farm.Manager(farm.pipeline(load, render), parallelism=10) as manager:
-        for picture in manager.run(paths):
-            ...
-        print(manager.explain())
+with farm.Manager(farm.pipeline(load, render), parallelism=10) as manager:
+    for picture in manager.run(paths):
+        ...
+    print(manager.explain())
 """
+
+try:
+    import cloudpickle as _cloudpickle  # noqa: F401
+    import msgpack as _msgpack  # noqa: F401
+except ImportError as _error:
+    _what = f"gambeson.farm needs {_error.name}, which is not installed: pip install 'gambeson[farm]'"
+    raise ImportError(_what, name=_error.name) from None
 
 from gambeson.farm._annotation import (
     SENSITIVE,

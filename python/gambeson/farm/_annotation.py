@@ -54,7 +54,9 @@ def _marked(function: F, changed: Marks) -> F:
     try:
         setattr(function, _MARKS, changed)
     except AttributeError:
-        what = f"{function!r} takes no annotation, being no function of Python's own; wrap it in one: def stage(item): ..."
+        what = (
+            f"{function!r} takes no annotation, being no function of Python's own; wrap it in one: def stage(item): ..."
+        )
         raise TypeError(what) from None
     return function
 
@@ -67,8 +69,8 @@ def sensitive_code(function: F) -> F:
 def sensitive_data(where: Literal["in", "out", "inout"], *, label: str = SENSITIVE) -> Callable[[F], F]:
     """What the function is given, returns, or both, is sensitive, and has this label.
 
-    It is sealed wherever it goes, goes only to hosts that are cleared for its label, if some are, and so does all that is
-    derived from it, until a stage that `declassifies` it.
+    It is sealed wherever it goes, goes only to hosts that are cleared for its label, if some are, and so does all that
+    is derived from it, until a stage that `declassifies` it.
     """
     if where not in ("in", "out", "inout"):
         what = f'{where!r} says nowhere where data is; it is "in", "out" or "inout"'
@@ -87,7 +89,9 @@ def sensitive_data(where: Literal["in", "out", "inout"], *, label: str = SENSITI
 def declassifies(label: str = SENSITIVE) -> Callable[[F], F]:
     """What the function returns is not sensitive any more in the way that this label says, whatever it was made of."""
     named = frozenset({check_label(label)})
-    return lambda function: _marked(function, replace(marks(function), declassifies=marks(function).declassifies | named))
+    return lambda function: _marked(
+        function, replace(marks(function), declassifies=marks(function).declassifies | named)
+    )
 
 
 def check_label(label: str) -> str:

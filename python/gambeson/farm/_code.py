@@ -1,4 +1,4 @@
-"""Staged code: a stage's functions as workers get them, by hash, and signed by the manager (threat-model.md, rule 13)."""
+"""Staged code: a stage's functions as workers get them, by hash, and signed by the manager (threat-model.md, 13)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class StagedCode:
         return cls(job, said["name"], said["version"], bytes(parts[1]), key, signature, dict(said["packages"]))
 
     def check(self, owner: bytes, job: bytes, pinned: frozenset[str] | None) -> None:
-        """Before it is unpickled: it must be signed by the owner of this key, for this job, and among the pinned hashes.
+        """Before it is unpickled: it must be signed by the owner of this key, for this job, and among the pinned
+        hashes.
 
         Raises `StageError`.
         """
@@ -86,12 +87,13 @@ class StagedCode:
             module = sys.modules.get(package)
             found = getattr(module, "__version__", version) if module is not None else _installed(package)
             if found is None:
-                what = f"stage {self.name!r} needs the package {package} {version}, which is not installed here; install it"
+                needs = f"stage {self.name!r} needs the package {package} {version}"
+                what = f"{needs}, which is not installed here; install it"
                 raise StageError(what)
             if _release(found) != _release(version):
                 what = (
-                    f"stage {self.name!r} was pickled with {package} {version}, and here is {package} {found}; install the "
-                    "same release on both sides"
+                    f"stage {self.name!r} was pickled with {package} {version}, and here is {package} {found}; "
+                    "install the same release on both sides"
                 )
                 raise StageError(what)
         try:
@@ -116,8 +118,8 @@ def pickled(stages: tuple[Stage[Any, Any], ...]) -> tuple[bytes, dict[str, str]]
         code: bytes = cloudpickle.dumps(tuple(stage.function for stage in stages), 5)
     except Exception as error:
         what = (
-            f"stage {name!r} cannot be pickled: {error}; what it closes over goes with it to the workers, so let it make "
-            "open files, locks, connections and the like itself"
+            f"stage {name!r} cannot be pickled: {error}; what it closes over goes with it to the workers, so let it "
+            "make open files, locks, connections and the like itself"
         )
         raise StageError(what) from error
     return code, _packages(code)
@@ -136,7 +138,7 @@ def _check_secrets(stage: Stage[Any, Any]) -> None:
         if not stage.marks.code:
             sentence = (
                 f"stage {stage.name!r} closes over {what}; it would go to the workers as part of code that is not "
-                "sensitive. Mark the stage @sensitive_code, so that its code is always sealed, or give the value as data"
+                "sensitive. Mark the stage @sensitive_code, so that its code is always sealed, or give it as data"
             )
             raise StageError(sentence)
 
@@ -147,7 +149,7 @@ def _is_private_key(value: str | bytes) -> bool:
 
 
 def _captured(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """What goes along with a function that is pickled by value: cells of its closure, globals that it names, defaults."""
+    """What goes along with a function that is pickled by value: its closure, globals that it names, its defaults."""
     while hasattr(function, "func") and hasattr(function, "keywords"):
         yield from function.keywords.items()
         function = function.func

@@ -1,5 +1,6 @@
-"""Control threads of the paper, one for each worker (secure-muskel paper, section 2): what goes to it, and what it has. They
-need no thread each: the manager's moves all of them on, a step for each message."""
+"""Control threads of the paper, one for each worker (secure-muskel paper, section 2): what goes to it, and what it has.
+They need no thread each: the manager's moves all of them on, a step for each message.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ WORK: float = 2e-3
 FEW: int = 32
 """Tasks that a worker is given ahead at the most."""
 LONG: float = 20e-3
-"""Tasks of so many seconds are worth no waiting behind one another: a worker has one, and gets the next when it returns."""
+"""Tasks of so many seconds are worth no waiting behind one another: a worker has one, and gets the next when it
+returns.
+"""
 
 
 @dataclass(eq=False)

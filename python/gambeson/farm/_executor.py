@@ -29,7 +29,8 @@ class Executor(futures.Executor):
     """Runs functions on a farm's workers, over sealed links: a `concurrent.futures.Executor`.
 
     `max_workers` is the farm's parallelism, and the options are those of `gambeson.farm.Manager`. What a function was
-    annotated with counts as for a stage. A task that ended `attempts` workers raises `PoisonedTask`, and the others go on.
+    annotated with counts as for a stage. A task that ended `attempts` workers raises `PoisonedTask`, and the others go
+    on.
     """
 
     def __init__(self, max_workers: int | None = None, **options: Any) -> None:
@@ -53,11 +54,11 @@ class Executor(futures.Executor):
     ) -> Iterator[T]:
         """As the built-in `map`: results in order, computed at the same time.
 
-        `timeout` is in seconds, from now on. `chunksize` is how many calls go to a worker together: without it, as many as
-        make it worth while, and calls that follow one another go there together, too.
+        `timeout` is in seconds, from now on. `chunksize` is how many calls go to a worker together: without it, as many
+        as make it worth while, and calls that follow one another go there together, too.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        calls = [(arguments, {}) for arguments in zip(*iterables, strict=False)]
+        calls: list[Any] = [(arguments, {}) for arguments in zip(*iterables, strict=False)]
         if chunksize < 1:
             chunksize = max(1, min(1024, len(calls) // (16 * self._manager.parallelism)))
         chunks = [calls[at : at + chunksize] for at in range(0, len(calls), chunksize)]
@@ -109,7 +110,9 @@ class Executor(futures.Executor):
                 self._settle(waiting)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes nothing more. With `wait` it returns when all is done, with `cancel_futures` without what no worker has."""
+        """Takes nothing more. With `wait` it returns when all is done, with `cancel_futures` without what no worker
+        has.
+        """
         with self._manager._lock:
             self._shut = True
             pending = list(self._pending)

@@ -1,5 +1,6 @@
-"""Frames: where a token comes back to that is through with a graph. A copy of the graph is under way for each item of the
-stream, and a frame for each instruction in it that has a graph inside or takes several steps."""
+"""Frames: where a token comes back to that is through with a graph. A copy of the graph is under way for each item of
+the stream, and a frame for each instruction in it that has a graph inside or takes several steps.
+"""
 
 from __future__ import annotations
 
@@ -103,9 +104,7 @@ def _elements(token: Token) -> list[Any] | Failure:
         return Failure(FarmError(what))
 
 
-def _failed(
-    pool: Pool, instruction: Instruction, failure: Failure, token: Token, parent: Frame, place: int
-) -> None:
+def _failed(pool: Pool, instruction: Instruction, failure: Failure, token: Token, parent: Frame, place: int) -> None:
     failed = Token.of([None], token.labels)
     failed.failures = {0: failure}
     pool.fire(instruction.after, failed, parent, place)

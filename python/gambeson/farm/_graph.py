@@ -1,8 +1,8 @@
 """The macro-data-flow graph that a skeleton is compiled to (secure-muskel paper, section 2).
 
-For each item of the stream a token enters at the first instruction. An instruction is fireable as soon as its tokens are
-there; what it makes goes to the instruction behind it. Instructions with a graph of their own inside (`map`, `iterate`) send
-tokens through that, each with a frame that knows where it comes back to.
+For each item of the stream a token enters at the first instruction. An instruction is fireable as soon as its tokens
+are there; what it makes goes to the instruction behind it. Instructions with a graph of their own inside (`map`,
+`iterate`) send tokens through that, each with a frame that knows where it comes back to.
 
     pipeline(read, map(filter), reduce(join))  ->  read -> map[ filter ] -> reduce join
 """
@@ -134,9 +134,9 @@ class Graph:
 def compile_graph(program: Skeleton[Any, Any]) -> Graph:
     """Compiles a skeleton.
 
-    Farms need no instruction: any worker takes any fireable one, so all of the graph is farmed. Functions that follow one
-    another and are annotated alike are one instruction (the normal form of stream-parallel skeletons): what is between them
-    goes over no link.
+    Farms need no instruction: any worker takes any fireable one, so all of the graph is farmed. Functions that follow
+    one another and are annotated alike are one instruction (the normal form of stream-parallel skeletons): what is
+    between them goes over no link.
     """
     instructions: list[Instruction] = []
     first = _compiled(program, None, instructions)

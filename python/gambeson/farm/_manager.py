@@ -1,4 +1,6 @@
-"""The manager: takes a program, recruits workers to keep a contract, and computes streams (secure-muskel paper, section 2)."""
+"""The manager: takes a program, recruits workers to keep a contract, and computes streams (secure-muskel paper, section
+2).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ import json
 import os
 import platform
 import secrets
-import subprocess
 import sys
 import threading
 import time
@@ -48,11 +49,12 @@ FUTILE = 5
 class Manager(Generic[A, B]):
     """Computes a program on workers, which it recruits, replaces when they fail, and releases.
 
-    A context manager. `program` is a skeleton, or a function. `workers` says where workers come from, this host without it,
-    and `parallelism` how many there are to be, as many as processors without it. `attempts` is how many workers a task may
-    end before it is given up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may
-    take. `chunk` is how many items go to a worker together: as many as make it worth while, unless it is given. A stream has
-    at most `memory` bytes under way. `patience` is how many seconds a task waits for a worker that may see its data.
+    A context manager. `program` is a skeleton, or a function. `workers` says where workers come from, this host without
+    it, and `parallelism` how many there are to be, as many as processors without it. `attempts` is how many workers a
+    task may end before it is given up; `retries` how often a task that raised is tried again, and `timeout` the seconds
+    that one may take. `chunk` is how many items go to a worker together: as many as make it worth while, unless it is
+    given. A stream has at most `memory` bytes under way. `patience` is how many seconds a task waits for a worker that
+    may see its data.
     """
 
     def __init__(
@@ -88,9 +90,7 @@ class Manager(Generic[A, B]):
         self._shm = shm
         self._job = secrets.token_bytes(16)
         self._lock = threading.RLock()
-        self._pool = Pool(
-            self.security, self._stage, attempts=attempts, retries=retries, timeout=timeout, chunk=chunk
-        )
+        self._pool = Pool(self.security, self._stage, attempts=attempts, retries=retries, timeout=timeout, chunk=chunk)
         for instruction in self.graph.instructions:
             if stages := instruction.stages():
                 self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
@@ -107,7 +107,9 @@ class Manager(Generic[A, B]):
         remote = [one for one in self._recruiters if not one.local]
         here = LOCALHOST
         if remote:
-            here = next((address_towards(found) for one in remote for host in one.hosts if (found := address_of(host))), "")
+            here = next(
+                (address_towards(found) for one in remote for host in one.hosts if (found := address_of(host))), ""
+            )
             here = here or address_of(platform.node()) or LOCALHOST
         self._listen = listen or f"{here}:0"
         self._address = self._listen.rpartition(":")[0].strip("[]")
@@ -202,12 +204,7 @@ class Manager(Generic[A, B]):
         except OSError:
             self._inbox.put(number, ToManager.LOST, 0, 0, b"it ended before it was invited")
             return
-        # Its pipe ends when it does.
-        assert recruit.process.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            recruit.process.stdout.read()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            recruit.process.wait(1.0)
+        recruit.wait()
         with contextlib.suppress(Error):
             self._inbox.put(number, ToManager.LOST, 0, 0, b"")
 
@@ -220,8 +217,8 @@ class Manager(Generic[A, B]):
             self._drop(
                 control,
                 f"it has Python {hello['python']} and Gambeson {hello['gambeson']}, and this program Python "
-                f"{platform.python_version()} and Gambeson {_native.VERSION}: staged code is for the same Python alone, so "
-                "start workers with that (python=...)",
+                f"{platform.python_version()} and Gambeson {_native.VERSION}: staged code is for the same Python "
+                "alone, so start workers with that (python=...)",
             )
             return
         control.pid = hello["pid"]
@@ -251,7 +248,8 @@ class Manager(Generic[A, B]):
     def _despair(self, why: str) -> None:
         """Workers that end as soon as they begin are not replaced for ever."""
         if self._futile >= FUTILE and not any(control.joined for control in self._pool.controls.values()):
-            what = f"{self._futile} workers ended before they computed anything, the last one since {why}; none is recruited any more"
+            futile = f"{self._futile} workers ended before they computed anything, the last one since {why}"
+            what = f"{futile}; none is recruited any more"
             self._failure = WorkersLost(what)
 
     # --- what happens
@@ -301,8 +299,9 @@ class Manager(Generic[A, B]):
         ordered: bool = True,
         errors: Literal["raise", "return"] = "raise",
     ) -> Iterator[B]:
-        """Computes a stream, which may have no end: results come as they are wanted, in the order of the items, or, if not
-        `ordered`, as they are done. What a stage raised is raised in the place of its result, or stands there as a `Failure`.
+        """Computes a stream, which may have no end: results come as they are wanted, in the order of the items, or, if
+        not `ordered`, as they are done. What a stage raised is raised in the place of its result, or stands there as a
+        `Failure`.
         """
         if errors not in ("raise", "return"):
             what = f'errors are "raise"d or "return"ed, and not {errors!r}'

@@ -1,5 +1,5 @@
-"""The plain form of tokens: data of Python's own types, arrays, and Arrow's; no objects. Nothing that is read runs code, so
-what comes from a worker that nobody trusts is read so (threat-model.md, rule 13).
+"""The plain form of tokens: data of Python's own types, arrays, and Arrow's; no objects. Nothing that is read runs
+code, so what comes from a worker that nobody trusts is read so (threat-model.md, rule 13).
 
 MessagePack, with types of its own for what that lacks:
 
@@ -65,9 +65,11 @@ def _reduced(value: Any, beside: list[Buffer], pack: Any, depth: int) -> Any:
     if kind is list:
         return [_reduced(one, beside, pack, depth + 1) for one in value]
     if kind is dict:
-        return {_reduced(key, beside, pack, depth + 1): _reduced(one, beside, pack, depth + 1) for key, one in value.items()}
+        return {
+            _reduced(key, beside, pack, depth + 1): _reduced(one, beside, pack, depth + 1) for key, one in value.items()
+        }
     if kind in (tuple, set, frozenset):
-        code = {tuple: TUPLE, set: SET, frozenset: FROZENSET}[kind]
+        code = TUPLE if kind is tuple else SET if kind is set else FROZENSET
         return msgpack.ExtType(code, pack([_reduced(one, beside, pack, depth + 1) for one in value]))
     if kind is complex:
         return msgpack.ExtType(COMPLEX, pack([value.real, value.imag]))
@@ -110,6 +112,8 @@ def load(parts: Sequence[Buffer]) -> Any:
     Raises `ValueError` for what nobody who keeps to the form has written.
     """
 
+    depth = 0
+
     def extended(code: int, data: bytes) -> Any:
         inner = unpack(data)
         match code:
@@ -144,7 +148,6 @@ def load(parts: Sequence[Buffer]) -> Any:
         depth -= 1
         return found
 
-    depth = 0
     try:
         return unpack(parts[0])
     except (TypeError, IndexError, OverflowError, RecursionError, msgpack.exceptions.UnpackException) as error:

@@ -1,7 +1,7 @@
 """The pool of fireable instructions, and who computes which (secure-muskel paper, section 2).
 
-Everything here happens under the manager's lock. A task goes to a worker only when that has room for it, and the next one
-when one returns: whoever is faster gets more.
+Everything here happens under the manager's lock. A task goes to a worker only when that has room for it, and the next
+one when one returns: whoever is faster gets more.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class Pool:
         if task is None:
             # Of a task that was given up, or given to somebody else.
             self._grace.pop(number, None)
-            return
+            return None
         self._deadlines.pop(number, None)
         seconds = (word >> _protocol.TIME_SHIFT) * 1e-6
         control.returned(seconds)
@@ -397,8 +397,8 @@ class Pool:
             elif task.attempts >= self._attempts:
                 listed = "; ".join(task.causes)
                 what = (
-                    f"a task of stage {task.stage.name!r} ended every worker that it was given to, {task.attempts} of them, "
-                    f"and is given to no other ({listed})"
+                    f"a task of stage {task.stage.name!r} ended every worker that it was given to, {task.attempts} of "
+                    f"them, and is given to no other ({listed})"
                 )
                 self._fail(task, PoisonedTask(what))
             else:
@@ -409,7 +409,9 @@ class Pool:
         failures = task.token.failures or {}
         gathering = Gathering(self, task.after, task.frame, task.place, task.token.count)
         for at, item in enumerate(task.token.items()):
-            single = Task(next(self._numbers), task.stage, task.mode, Token.of([item], task.token.labels), gathering, at)
+            single = Task(
+                next(self._numbers), task.stage, task.mode, Token.of([item], task.token.labels), gathering, at
+            )
             if at in failures:
                 single.token.failures = {0: failures[at]}
                 gathering.deliver(single.token, at)
@@ -429,7 +431,9 @@ class Pool:
                 continue
             control.cancel(number)
             self._grace[number] = (now + GRACE, control)
-            what = f"a task of stage {task.stage.name!r} took longer than {self._timeout} s on {control}, and was given up"
+            what = (
+                f"a task of stage {task.stage.name!r} took longer than {self._timeout} s on {control}, and was given up"
+            )
             self._fail(task, TaskTimeout(what))
         for number, (until, control) in list(self._grace.items()):
             if now > until:
@@ -446,9 +450,10 @@ class Pool:
                 task.since = task.since or now
                 if now - task.since > patience:
                     queue.remove(task)
-                    hosts = sorted(host for host, has in self.security.clearance.items() if labels <= has)
+                    cleared = sorted(host for host, has in self.security.clearance.items() if labels <= has)
+                    where = " or ".join(cleared) or "a host that is cleared for it"
                     what = (
-                        f"a task of stage {task.stage.name!r} has data labelled {', '.join(sorted(labels))}, which no worker "
-                        f"may see; it waited {patience:g} s for one on {' or '.join(hosts) or 'a host that is cleared for it'}"
+                        f"a task of stage {task.stage.name!r} has data labelled {', '.join(sorted(labels))}, which no "
+                        f"worker may see; it waited {patience:g} s for one on {where}"
                     )
                     self._fail(task, NotCleared(what))

@@ -7,8 +7,8 @@
       |  <----------------------- RESULT: that number; a token
       |  CANCEL: that number; RELEASE ----------------------->
 
-Each is a message of buffers with a number and a word (`gambeson._native.NativeOutbox`). Over which of a worker's two links it
-goes, sealed or not, is what the policy says of it.
+Each is a message of buffers with a number and a word (`gambeson._native.NativeOutbox`). Over which of a worker's two
+links it goes, sealed or not, is what the policy says of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Recruiting: where workers come from. Each is started by a command that gives its standard input and output to the manager;
-over those both learn each other's keys, and all the rest goes over links."""
+"""Recruiting: where workers come from. Each is started by a command that gives its standard input and output to the
+manager; over those both learn each other's keys, and all the rest goes over links.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -10,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gambeson.farm._errors import FarmError
@@ -47,28 +49,36 @@ class Recruit:
 
     def dismiss(self, patience: float = 0.0) -> None:
         """Ends it, if it does not end by itself in time."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
 
+    def wait(self) -> None:
+        """Waits until it has ended: its pipe ends when it does."""
+        assert self.process.stdout is not None
+        with contextlib.suppress(OSError), self.process.stdout as pipe:
+            pipe.read()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1.0)
+
 
 @dataclass
 class Recruiter:
     """Starts workers by a command, in turn on these hosts.
 
-    `command` runs a worker's command line, which is appended to it, on a host, whose name stands for `{host}` in it. As many
-    workers as `slots` are started on each host, without a bound if it is none.
+    `command` runs a worker's command line, which is appended to it, on a host, whose name stands for `{host}` in it. As
+    many workers as `slots` are started on each host, without a bound if it is none.
     """
 
     command: Sequence[str] = ()
     hosts: Sequence[str] = (LOCALHOST,)
     slots: int | None = None
-    python: str = sys.executable
+    python: str | Sequence[str] = sys.executable
+    """The Python that has Gambeson there, or a command that runs it."""
     local: bool = False
     quoted: bool = False
     """Whether the command wants the worker's command line as one argument, as a shell takes it."""
@@ -93,13 +103,19 @@ class Recruiter:
         self._started[host] = self._started.get(host, 0) + 1
         self._count += 1
         name = f"{self.label}-{self._count}"
-        worker = [self.python, "-m", "gambeson.farm"]
+        python = [self.python] if isinstance(self.python, str) else self.python
+        worker = [*python, "-m", "gambeson.farm"]
         command = [part.replace("{host}", host) for part in self.command]
         command += [shlex.join(worker)] if self.quoted else worker
         environment = dict(os.environ, PYTHONUNBUFFERED="1")
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+                start_new_session=True,
             )
         except OSError as error:
             self._started[host] -= 1
@@ -128,21 +144,27 @@ def local() -> Recruiter:
     return Recruiter(local=True, label="local")
 
 
-def ssh(*hosts: str, slots: int | None = None, python: str = "python3", options: Iterable[str] = ()) -> Recruiter:
-    """Workers on hosts that are reached by ssh, without being asked for a password; `python` there has Gambeson."""
+def ssh(
+    *hosts: str,
+    slots: int | None = None,
+    python: str | Sequence[str] = "python3",
+    command: Sequence[str] = ("ssh", "-o", "BatchMode=yes"),
+) -> Recruiter:
+    """Workers on hosts that are reached by ssh, or what `command` says, without being asked for a password; `python`
+    there has Gambeson.
+    """
     if not hosts:
         raise ValueError("name hosts to start workers on")
-    command = ["ssh", "-o", "BatchMode=yes", *options, "{host}"]
-    return Recruiter(command, hosts, slots, python, quoted=True, label="ssh")
+    return Recruiter([*command, "{host}"], hosts, slots, python, quoted=True, label="ssh")
 
 
-def slurm(*options: str, python: str = sys.executable) -> Recruiter:
+def slurm(*options: str, python: str | Sequence[str] = sys.executable) -> Recruiter:
     """Workers that Slurm starts: each is a job step of one task, or a job, with these options of srun."""
     command = ["srun", "--ntasks=1", "--unbuffered", *options]
     return Recruiter(command, ("slurm",), None, python, label="slurm")
 
 
-def mpi(*options: str, mpiexec: str = "mpiexec", python: str = sys.executable) -> Recruiter:
+def mpi(*options: str, mpiexec: str = "mpiexec", python: str | Sequence[str] = sys.executable) -> Recruiter:
     """Workers that an MPI's launcher starts, one process each, with these options of its."""
     return Recruiter([mpiexec, "-n", "1", *options], ("mpi",), None, python, label="mpi")
 

@@ -102,12 +102,23 @@ def described(error: BaseException) -> Described:
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
     text = "".join(traceback.format_exception(type(error), error, frames))
+    pickled: bytes | None
     try:
-        pickled = pickle.dumps(error)
-        if b"__main__" in pickled:
-            pickled = cloudpickle.dumps(error)
+        pickled = _pickled(error)
         # Exceptions whose arguments are not those of their class pickle, and never come back.
         pickle.loads(pickled)
     except Exception:
         pickled = None
     return f"{type(error).__name__}: {error}", text, pickled
+
+
+def _pickled(error: BaseException) -> bytes:
+    try:
+        pickled = pickle.dumps(error)
+        if b"__main__" not in pickled:
+            return pickled
+    except (pickle.PicklingError, AttributeError):
+        pass
+    # Of a class that the program itself defines.
+    by_value: bytes = cloudpickle.dumps(error)
+    return by_value

@@ -35,11 +35,11 @@ class Security:
     """What a farm protects beyond annotations. Everything is sealed unless something here says otherwise.
 
     `trusted` has networks (`10.1.0.0/16`) inside which data that is not sensitive is authenticated and not encrypted;
-    `policy` instead a file with rules of its own for links of the class `task` (gambeson.toml). To `insecure_hosts`, names or
-    addresses, everything is sealed, whatever else is said. `clearance` says which labels a host may see: data with one of
-    the labels that stand there goes to no other host. `unpickle` has hosts and networks whose results are unpickled, beside
-    the workers that run on this host: unpickling runs what the sender wants. From others come plain data, arrays and Arrow
-    tables. `pinned` would be a worker's: see `gambeson worker --help`.
+    `policy` instead a file with rules of its own for links of the class `task` (gambeson.toml). To `insecure_hosts`,
+    names or addresses, everything is sealed, whatever else is said. `clearance` says which labels a host may see: data
+    with one of the labels that stand there goes to no other host. `unpickle` has hosts and networks whose results are
+    unpickled, beside the workers that run on this host: unpickling runs what the sender wants. From others come plain
+    data, arrays and Arrow tables. `pinned` would be a worker's: see `gambeson worker --help`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Security:
         unpickle: Iterable[str] = (),
     ) -> None:
         if isinstance(trusted, str) or isinstance(insecure_hosts, str) or isinstance(unpickle, str):
-            raise TypeError("networks and hosts are lists, as [\"10.1.0.0/16\"]")
+            raise TypeError('networks and hosts are lists, as ["10.1.0.0/16"]')
         self.trusted = [ipaddress.ip_network(network) for network in trusted]
         if policy is not None and self.trusted:
             raise ValueError("trusted is short for a policy; give one of them")
@@ -72,7 +72,8 @@ class Security:
             with open(policy, encoding="utf-8") as file:  # noqa: PTH123
                 return file.read()
         rules = [
-            f'[[rule]]\nbetween = ["{network}", "{network}"]\nclass = "{CLASS}"\nprotection = "integrity"\n' for network in self.trusted
+            f'[[rule]]\nbetween = ["{network}", "{network}"]\nclass = "{CLASS}"\nprotection = "integrity"\n'
+            for network in self.trusted
         ]
         return "\n".join(['protection = "privacy"\n', *rules])
 

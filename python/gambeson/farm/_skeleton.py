@@ -187,8 +187,8 @@ def map(each: Stageable[A, B], *, chunk: int | None = None) -> Skeleton[Sequence
 
 
 def reduce(combine: Callable[[A, A], A], *, chunk: int | None = None) -> Skeleton[Sequence[A], A]:
-    """Makes one value of each item, which is a sequence that is not empty: `combine` is associative, and gets neighbours
-    in their order.
+    """Makes one value of each item, which is a sequence that is not empty: `combine` is associative, and gets
+    neighbours in their order.
 
     `chunk` is how many elements go to a worker together.
     """
@@ -207,7 +207,7 @@ def scan(combine: Callable[[A, A], A], *, chunk: int | None = None) -> Skeleton[
 def iterate(
     body: Stageable[A, A], *, again: Callable[[A], bool] | None = None, times: int | None = None
 ) -> Skeleton[A, A]:
-    """Applies `body` once, and as long as `again` says so of what came out, but `times` at the most. Give one of them."""
+    """Applies `body` once, and as long as `again` says so of what came out, but `times` at the most; give one."""
     if again is None and times is None:
         raise ValueError("an iteration ends: give again, a function that says whether to go on, or times")
     if times is not None and times < 1:

@@ -55,8 +55,8 @@ class Stats:
         """What a pool has done."""
         workers = [
             WorkerStats(
-                control.place.name, control.place.host, control.done, control.failed, control.busy, len(control.in_flight),
-                control.sealed,
+                control.place.name, control.place.host, control.done, control.failed, control.busy,
+                len(control.in_flight), control.sealed,
             )
             for control in pool.controls.values()
             if control.joined

@@ -12,6 +12,7 @@ from gambeson.farm._annotation import Labelled
 from gambeson.farm._token import NO_LABELS, Token
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Results:
@@ -104,10 +105,10 @@ class Tokens:
         return found
 
 
-class Getter(Protocol[T]):
+class Getter(Protocol[T_co]):
     """What items are got from: `queue.Queue`, `multiprocessing.Queue`, a client of a message broker."""
 
-    def get(self) -> T:
+    def get(self) -> T_co:
         """The next one, waited for."""
 
 

@@ -1,5 +1,5 @@
-"""Tokens: what goes between instructions. Lists of items, pickled with their buffers beside (PEP 574), so that arrays go out
-from where they are and are seen where they came.
+"""Tokens: what goes between instructions. Lists of items, pickled with their buffers beside (PEP 574), so that arrays
+go out from where they are and are seen where they came.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -37,7 +37,7 @@ class Token:
         self.labels = labels
         self.failures = failures
         """Items that failed on the way here; in the list something stands in for them."""
-        self.size = sum([len(part) for part in parts])  # type: ignore[arg-type]
+        self.size = sum([memoryview(part).nbytes for part in parts])
 
     @classmethod
     def of(cls, items: list[Any], labels: frozenset[str] = NO_LABELS) -> Token:

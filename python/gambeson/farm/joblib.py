@@ -1,4 +1,6 @@
-"""joblib over a farm: `gambeson.farm.joblib.register()`, and then `joblib.parallel_config(backend="gambeson", n_jobs=10)`."""
+"""joblib over a farm: `gambeson.farm.joblib.register()`, and then `joblib.parallel_config(backend="gambeson",
+n_jobs=10)`.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,19 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any
 
-import joblib  # type: ignore[import-untyped]
-from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase  # type: ignore[import-untyped]
+import joblib
+from joblib._parallel_backends import AutoBatchingMixin, ParallelBackendBase
 
 from gambeson.farm._annotation import SENSITIVE, marks
 from gambeson.farm._executor import Executor, _first
 from gambeson.farm._manager import Manager
 
-
 _OPTIONS = frozenset(inspect.signature(Manager).parameters)
 
 
 class GambesonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
-    """Runs joblib's batches on a farm. Its options are those of `gambeson.farm.Manager`, or an `executor` that is there.
+    """Runs joblib's batches on a farm. Its options are those of `gambeson.farm.Manager`, or an `executor` that is
+    there.
 
     Without that, workers are started for each `Parallel`, and for all within one `with Parallel(...)`.
     """

@@ -24,7 +24,7 @@ from gambeson.farm import _plain, _protocol
 from gambeson.farm._code import StagedCode
 from gambeson.farm._errors import StageError
 from gambeson.farm._protocol import Mode, ToManager, ToWorker
-from gambeson.farm._run import Cancelled, Failures, Functions, described, run
+from gambeson.farm._run import Cancelled, Described, Failures, Functions, described, run
 from gambeson.farm._token import Parts, dump, load
 from gambeson.link import Caveat, Domain, Error, Identity, Policy, Protection, Trust
 
@@ -184,8 +184,7 @@ class Interpreter:
             outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
         except Error as error:
             text = f"the result cannot be sent: {error}"
-            failed = dict.fromkeys(range(len(results)), (text, text, None))
-            answer, flags = self._answer([None] * len(results), failed)
+            answer, flags = self._answer([None] * len(results), _all_failed(len(results), text))
             outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
 
     def _answer(self, results: list[Any], failures: Failures) -> tuple[Parts, int]:
@@ -194,15 +193,15 @@ class Interpreter:
         size = sum(memoryview(part).nbytes for part in parts)
         if size > _protocol.MESSAGE_MAX - (1 << 20):
             text = (
-                f"the result has {size} bytes, and {_protocol.MESSAGE_MAX} are the most that a token may have; return it "
-                "in parts, or leave it in a file"
+                f"the result has {size} bytes, and {_protocol.MESSAGE_MAX} are the most that a token may have; return "
+                "it in parts, or leave it in a file"
             )
-            failures = dict.fromkeys(range(len(results)), (text, text, None))
+            failures = _all_failed(len(results), text)
             parts = self._dumped([None] * len(results), failures)
         if not failures:
             return parts, 0
         if self._plain:
-            failures = {at: (what, text, None) for at, (what, text, _) in failures.items()}
+            failures = {at: _as_text(failure) for at, failure in failures.items()}
         listed: Buffer = _plain.dump({at: list(failure) for at, failure in failures.items()})[0]
         return [listed, *parts], _protocol.SOME_FAILED
 
@@ -255,11 +254,19 @@ class Interpreter:
         os._exit(0)
 
 
+def _all_failed(count: int, text: str) -> Failures:
+    return dict.fromkeys(range(count), (text, text, None))
+
+
+def _as_text(failure: Described) -> Described:
+    return failure[0], failure[1], None
+
+
 def _unsendable(error: Exception, result: object, plain: bool) -> tuple[str, str, bytes | None]:
     if plain:
         text = (
-            f"the result cannot be sent: {error}, and this worker is not trusted to send more. Return data, arrays or Arrow "
-            "tables, or name its host in Security(unpickle=[...]) if what it sends may run as code"
+            f"the result cannot be sent: {error}, and this worker is not trusted to send more. Return data, arrays or "
+            "Arrow tables, or name its host in Security(unpickle=[...]) if what it sends may run as code"
         )
         return text, text, None
     what, text, _ = described(error)
@@ -292,4 +299,3 @@ def _follow() -> None:
     while os.read(0, 4096):
         pass
     os._exit(0)
-

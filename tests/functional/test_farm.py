@@ -1,0 +1,425 @@
+"""gambeson.farm and gambeson.Executor from an installed wheel, with workers on this host."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+from harness.python import Package
+
+HEAD = """
+import asyncio, itertools, json, operator, os, signal, sys, threading, time
+from gambeson import farm
+
+def square(x): return x * x
+def add(a, b): return a + b
+
+def outcomes(results):
+    return [str(type(r.error).__name__) if isinstance(r, farm.Failure) else r for r in results]
+"""
+
+
+def test_skeletons_nest_and_compute_what_they_say(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+def collatz(x): return x // 2 if x % 2 == 0 else 3 * x + 1
+def not_one(x): return x != 1
+async def later(x):
+    await asyncio.sleep(0.001)
+    return -x
+
+def compute(program, inputs, **options):
+    return farm.run(program, inputs, parallelism=2, **options)
+
+print(json.dumps({
+    "function": compute(square, range(5)),
+    "pipeline": compute(farm.pipeline(square, farm.farm(str), len), [1, 9, 100]),
+    "or": compute(farm.stage(square) | str, [3]),
+    "map": compute(farm.map(square), [range(4), [], [7]]),
+    "reduce": compute(farm.pipeline(farm.map(square), farm.reduce(add)), [range(100), [3]]),
+    "reduce in order": compute(farm.reduce(add, chunk=2), ["abcdefghijklmnopqrstuvwxyz"]),
+    "scan": compute(farm.scan(add), [list(range(40)), [5], []]),
+    "scan in order": compute(farm.scan(add, chunk=3), ["abcdefgh"]),
+    "iterate": compute(farm.iterate(collatz, again=not_one), [27, 9, 1]),
+    "iterate so often": compute(farm.iterate(square, times=3), [2, 3]),
+    "map of iterate of map": compute(farm.map(farm.iterate(farm.map(square), times=2)), [[[2], [3, 1]]]),
+    "coroutine": compute(later, range(50)),
+    "lambda": compute(lambda x: x + 1, range(3)),
+    "chunked": compute(square, range(100), chunk=7),
+}))
+""",
+        tmp_path,
+    )
+    assert found == {
+        "function": [0, 1, 4, 9, 16],
+        "pipeline": [1, 2, 5],
+        "or": ["9"],
+        "map": [[0, 1, 4, 9], [], [49]],
+        "reduce": [328350, 9],
+        "reduce in order": ["abcdefghijklmnopqrstuvwxyz"],
+        "scan": [list(itertools.accumulate(range(40))), [5], []],
+        "scan in order": [list(itertools.accumulate("abcdefgh"))],
+        # The body runs once before it is asked.
+        "iterate": [1, 1, 1],
+        "iterate so often": [256, 6561],
+        "map of iterate of map": [[[16], [81, 1]]],
+        "coroutine": [-x for x in range(50)],
+        "lambda": [1, 2, 3],
+        "chunked": [x * x for x in range(100)],
+    }
+
+
+def test_streams_without_end_take_no_more_in_than_is_wanted(package: Package, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("a\nbb\nccc\n")
+    found = package.run(
+        HEAD
+        + """
+taken = 0
+def endless():
+    global taken
+    while True:
+        taken += 1
+        yield taken
+
+async def asynchronous(manager):
+    async def inputs():
+        for x in range(10):
+            await asyncio.sleep(0.001)
+            yield x
+    return [y async for y in manager.arun(inputs())]
+
+import queue
+messages = queue.Queue()
+for message in [1, 2, None]:
+    messages.put(message)
+
+with farm.Manager(square, parallelism=2) as manager:
+    ordered = list(itertools.islice(manager.run(endless()), 500))
+    after_500 = taken
+    unordered = list(itertools.islice(manager.run(range(1, 2000), ordered=False), 1999))
+    big = bytes(1 << 20)
+    in_memory = 0
+    with farm.Manager(len, parallelism=1, memory=8 << 20) as narrow:
+        results = narrow.run(itertools.repeat(big))
+        next(results)
+    print(json.dumps({
+        "ordered": ordered == [x * x for x in range(1, 501)],
+        "taken": after_500,
+        "unordered": sorted(unordered) == [x * x for x in range(1, 2000)],
+        "asynchronous": asyncio.run(asynchronous(manager)),
+        "lines": farm.run(len, farm.lines("lines.txt"), parallelism=1),
+        "files": [path.name for path in farm.files(".", "*.txt")],
+        "messages": manager.compute(farm.messages(messages)),
+    }))
+""",
+        tmp_path,
+    )
+    # What is under way or waits is bounded by what makes workers busy for some milliseconds.
+    assert found.pop("taken") < 500_000
+    assert found == {
+        "ordered": True,
+        "unordered": True,
+        "asynchronous": [x * x for x in range(10)],
+        "lines": [1, 2, 3],
+        "files": ["lines.txt"],
+        "messages": [1, 4],
+    }
+
+
+def test_arrays_come_back_as_views_that_may_be_written(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import numpy
+class Own:
+    def __init__(self, x): self.x = x
+def same(x): return x
+def own(x): return Own(x)
+array = numpy.arange(1 << 18, dtype="f8").reshape(512, 512)
+with farm.Manager(same, parallelism=1) as manager:
+    back = manager.compute([array, array.T, array[::2], [array, {"inside": array[0]}]])
+    back[0][0, 0] = 1.5
+    checks = [
+        bool((back[1] == array.T).all()), bool((back[2] == array[::2]).all()),
+        bool((back[3][1]["inside"] == array[0]).all()), not back[0].flags.owndata, back[0].flags.writeable,
+        back[0].flags.aligned,
+    ]
+with farm.Manager(own, parallelism=1) as manager:
+    one, = manager.compute([3])
+    checks += [type(one) is Own, one.x]
+print(json.dumps(checks))
+""",
+        tmp_path,
+    )
+    assert found == [True, True, True, True, True, True, True, 3]
+
+
+def test_what_a_stage_raises_stands_in_its_place(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+class Own(Exception):
+    pass
+
+def fails(x):
+    if x == 3:
+        raise ValueError("three is not allowed")
+    if x == 4:
+        raise Own("four")
+    return x
+
+tries = {}
+def at_last(x):
+    tries[x] = tries.get(x, 0) + 1
+    if tries[x] < 3:
+        raise ConnectionError("not yet")
+    return x
+
+with farm.Manager(farm.pipeline(fails, farm.stage(square)), parallelism=2, chunk=5) as manager:
+    returned = manager.compute(range(6), errors="return")
+    try:
+        manager.compute(range(6))
+    except ValueError as error:
+        raised = str(error), str(error.__cause__)
+    own = isinstance(returned[4].error, Own)
+    again = manager.compute([1])
+with farm.Manager(farm.map(fails), parallelism=2) as manager:
+    mapped = outcomes(manager.compute([[1, 2], [2, 3], [5]], errors="return"))
+with farm.Manager(at_last, parallelism=1, retries=2) as manager:
+    retried = manager.compute([7, 8])
+    counted = manager.stats().retried
+print(json.dumps([outcomes(returned), raised, own, again, mapped, retried, counted]))
+""",
+        tmp_path,
+    )
+    returned, raised, own, again, mapped, retried, counted = found
+    assert returned == [0, 1, 4, "ValueError", "Own", 25]
+    assert raised[0] == "three is not allowed"
+    assert "in fails" in raised[1] and "_run.py" not in raised[1]
+    assert own and again == [1]
+    assert mapped == [[1, 2], "ValueError", [5]]
+    assert (retried, counted) == ([7, 8], 4)
+
+
+def test_workers_that_die_are_replaced_and_a_task_that_ends_them_is_given_up(package: Package, tmp_path: Path) -> None:
+    done = package.call(
+        HEAD
+        + """
+def dies(x):
+    if x == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+with farm.Manager(dies, parallelism=2) as manager:
+    results = manager.compute(range(60), errors="return")
+    print(json.dumps([outcomes(results), str(results[5].error)]))
+""",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    found, sentence = json.loads(done.stdout)
+    assert found == [x if x != 5 else "PoisonedTask" for x in range(60)]
+    assert "ended every worker that it was given to, 3 of them" in sentence
+    assert sentence.count("SIGKILL") == 3
+    assert len(re.findall(r"worker local-\d+ on localhost is lost: it was ended by SIGKILL", done.stderr)) == 3
+
+
+def test_a_task_that_takes_too_long_is_given_up_and_others_are_not(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+def slow(x):
+    deadline = time.monotonic() + 60
+    while x == 2 and time.monotonic() < deadline:
+        pass
+    return x
+
+def stuck(x):
+    if x == 2:
+        # Holds Python's lock: nothing in its process can be told anything.
+        import ctypes
+        ctypes.PyDLL(None).sleep(60)
+    return x
+
+found = []
+for stage in slow, stuck:
+    began = time.monotonic()
+    with farm.Manager(stage, parallelism=2, timeout=0.7) as manager:
+        results = manager.compute(range(8), errors="return")
+        found.append([outcomes(results), str(results[2].error), time.monotonic() - began])
+print(json.dumps(found))
+""",
+        tmp_path,
+    )
+    for outcomes, sentence, took in found:
+        assert outcomes == [0, 1, "TaskTimeout", 3, 4, 5, 6, 7]
+        assert "took longer than 0.7 s on local-" in sentence
+        assert took < 30
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "sentence"),
+    [
+        ("lock = threading.Lock()\nfarm.run(lambda x: lock, [1])", "StageError", "cannot be pickled"),
+        ("farm.run(lambda x: threading.Lock(), [1])", "RemoteError", "the result, of type lock, cannot be pickled"),
+        ("api_key = 'abc'\nfarm.run(lambda x: api_key, [1])", "StageError", "'api_key', which looks like a secret"),
+        (
+            "pem = '-----BEGIN ' + 'PRIVATE KEY-----\\nMC4C'\nfarm.run(lambda x: pem, [1])",
+            "StageError",
+            "Mark the stage @sensitive_code",
+        ),
+        (
+            "patients = farm.labelled([1], 'patients')\nfarm.run(lambda x: patients, [1])",
+            "StageError",
+            "labelled patients",
+        ),
+        ("farm.run(square, 3)", "TypeError", "a int has no items to compute"),
+        ("farm.run(3, [1])", "TypeError", "3 is no stage"),
+        ("farm.run(farm.map(square), [3])", "FarmError", "a sequence is wanted"),
+        ("farm.run(farm.reduce(add), [[]])", "FarmError", "an empty sequence came to a reduce"),
+        ("farm.run(square, [1], parallelism=0)", "ValueError", "a parallelism of 0 is none"),
+        ("farm.iterate(square)", "ValueError", "an iteration ends"),
+        ("farm.sensitive_data('sideways')", "ValueError", "says nowhere where data is"),
+        ("def g(x): yield x\nfarm.run(g, [1])", "TypeError", "is a generator function"),
+        ("farm.run(square, [threading.Lock()])", "TypeError", "cannot pickle"),
+        (
+            "farm.run(square, [1], workers=farm.Recruiter(['/no/such/command']))",
+            "WorkersLost",
+            "is /no/such/command installed?",
+        ),
+        ("farm.run(square, [1], workers=farm.Recruiter(['false']))", "WorkersLost", "it ended without a word"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    package: Package, tmp_path: Path, program: str, error: str, sentence: str
+) -> None:
+    indented = "\n".join("    " + line for line in program.splitlines())
+    found = package.run(
+        f"{HEAD}\ntry:\n{indented}\nexcept Exception as error:\n"
+        "    print(json.dumps([type(error).__name__, str(error)]))\n",
+        tmp_path,
+    )
+    assert found is not None, "nothing was raised"
+    assert found[0] == error
+    assert sentence in found[1]
+
+
+def test_code_is_staged_once_and_hashes_name_it(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+with farm.Manager(farm.pipeline(square, farm.map(square)), parallelism=2) as manager:
+    manager.graph.show()
+    print(json.dumps([str(manager.graph), manager.graph.show(), manager.hashes]))
+""",
+        tmp_path,
+    )
+    text, picture, hashes = found
+    assert text == "square -> map[ square ]"
+    root = xml.etree.ElementTree.fromstring(picture)
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [word for word in texts if word in ("in", "square", "map", "out")] == [
+        "in",
+        "square",
+        "map",
+        "square",
+        "out",
+    ]
+    assert list(hashes) == ["square"] and re.fullmatch("[0-9a-f]{64}", hashes["square"])
+
+
+def test_an_executor_is_one_of_pythons(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+from concurrent import futures
+import gambeson
+
+def raises(): raise KeyError("gone")
+def dies(): os.kill(os.getpid(), signal.SIGKILL)
+
+class Callable:
+    def __call__(self, x): return x + 1
+
+with gambeson.Executor(2) as executor:
+    assert isinstance(executor, futures.Executor)
+    one = executor.submit(add, 1, b=2).result()
+    mapped = list(executor.map(add, range(1000), range(1000)))
+    many = [executor.submit(square, x) for x in range(500)]
+    completed = sum(future.result() for future in futures.as_completed(many))
+    try:
+        executor.submit(raises).result()
+    except KeyError as error:
+        raised = str(error)
+    poisoned = type(executor.submit(dies).exception(30)).__name__
+    objects = executor.submit(Callable(), 1).result(), executor.submit(operator.add, 1, 2).result()
+    lambdas = [executor.submit(lambda x=x: x).result() for x in range(3)]
+    sleepers = [executor.submit(time.sleep, 0.2) for _ in range(40)]
+    cancelled = sleepers[-1].cancel()
+    late = None
+    try:
+        list(executor.map(time.sleep, [30], timeout=0.3))
+    except TimeoutError:
+        late = True
+    executor.shutdown(wait=False, cancel_futures=True)
+try:
+    executor.submit(square, 1)
+except RuntimeError as error:
+    shut = str(error)
+print(json.dumps([one, mapped == [2 * x for x in range(1000)], completed, raised, poisoned, objects, lambdas, cancelled,
+                  late, shut]))
+""",
+        tmp_path,
+    )
+    completed = sum(x * x for x in range(500))
+    shut = "cannot schedule new futures after shutdown"
+    assert found == [3, True, completed, "'gone'", "PoisonedTask", [2, 3], [0, 1, 2], True, True, shut]
+
+
+def test_joblib_runs_on_a_farm(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import joblib, gambeson, math
+from gambeson.farm.joblib import register
+register()
+with joblib.parallel_config(backend="gambeson", n_jobs=2):
+    many = joblib.Parallel()(joblib.delayed(square)(x) for x in range(3000))
+    try:
+        joblib.Parallel()(joblib.delayed(math.sqrt)(x) for x in (1, -1))
+    except ValueError as error:
+        raised = str(error)
+with gambeson.Executor(2) as executor, joblib.parallel_config(backend="gambeson", executor=executor):
+    generated = list(joblib.Parallel(return_as="generator")(joblib.delayed(square)(x) for x in range(20)))
+    there = executor.submit(square, 3).result()
+print(json.dumps([many == [x * x for x in range(3000)], raised, generated, there]))
+""",
+        tmp_path,
+    )
+    assert (found[0] and "math domain" in found[1]) or "nonnegative" in found[1]
+    assert found[2:] == [[x * x for x in range(20)], 9]
+
+
+def test_no_worker_outlives_its_manager(package: Package, tmp_path: Path) -> None:
+    done = package.call(
+        HEAD
+        + """
+manager = farm.Manager(lambda x: os.getpid(), parallelism=2, chunk=1)
+manager.wait_for_workers()
+print(json.dumps(sorted(set(manager.compute(range(200))))), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        tmp_path,
+    )
+    pids = json.loads(done.stdout)
+    assert len(pids) == 2
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline, f"of the workers {pids} one is left"
+        time.sleep(0.1)
