@@ -5,6 +5,7 @@ They need no thread each: the manager's moves all of them on, a step for each me
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ LONG: float = 20e-3
 """Tasks of so many seconds are worth no waiting behind one another: a worker has one, and gets the next when it
 returns.
 """
+
+
+PING: float = 1.0
+"""Seconds between two questions whether a worker is there."""
 
 
 @dataclass(eq=False)
@@ -54,6 +59,8 @@ class Control:
     """What the policy makes of links to it."""
     pid: int | None = None
     _took: float = 0.0
+    _asked: Future[bytes] | None = None
+    _asked_at: float = 0.0
     _sealed_box: _native.NativeOutbox | None = None
     _clear_box: _native.NativeOutbox | None = None
     decisions: dict[Any, Decision] = field(default_factory=dict)
@@ -108,6 +115,19 @@ class Control:
             self.limit = 1
         else:
             self.limit = max(2, min(FEW, int(WORK / max(self._took, 1e-6)) + 1))
+
+    def ping(self) -> float:
+        """Asks whether it is there, which its links answer whatever it computes. For how many seconds they have not.
+
+        Raises `Lost`.
+        """
+        now = time.monotonic()
+        if self._asked is not None and not self._asked.done():
+            return now - self._asked_at
+        if now - self._asked_at > PING:
+            assert self.links is not None
+            self._asked, self._asked_at = self.links[1].submit(ToWorker.ECHO, b""), now
+        return 0.0
 
     def close(self) -> None:
         """The links to it end."""

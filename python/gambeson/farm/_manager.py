@@ -70,6 +70,7 @@ class Manager(Generic[A, B]):
         chunk: int | None = None,
         memory: int = 256 << 20,
         patience: float = 60.0,
+        silence: float = 10.0,
         listen: str | None = None,
         shm: bool = True,
     ) -> None:
@@ -87,6 +88,7 @@ class Manager(Generic[A, B]):
             raise ValueError("a farm without a place to recruit workers from computes nothing")
         self._memory = memory
         self._patience = patience
+        self._silence = silence
         self._shm = shm
         self._job = secrets.token_bytes(16)
         self._lock = threading.RLock()
@@ -118,7 +120,13 @@ class Manager(Generic[A, B]):
         self._key = identity.key_hash
         address = None if self._address in ("0.0.0.0", "::") else self._address
         self._domain = Domain(
-            identity, Trust(), listen=[self._listen], policy=policy, address=address, shm=self._shm, patience=10.0
+            identity,
+            Trust(),
+            listen=[self._listen],
+            policy=policy,
+            address=address,
+            shm=self._shm,
+            silence=self._silence,
         )
         self._signed: dict[str, str] = {}
         self._sign_all()
@@ -159,17 +167,19 @@ class Manager(Generic[A, B]):
     def _keep_contract(self) -> None:
         """Recruits as many workers as are missing."""
         while not self._closed and len(self._pool.controls) + self._starting < self.parallelism:
-            recruiter = next((one for one in self._recruiters if one.has_room()), None)
-            if recruiter is None:
+            reserved = ((one, host) for one in self._recruiters if (host := one.reserve()) is not None)
+            place = next(reserved, None)
+            if place is None:
                 return
             self._starting += 1
-            threading.Thread(target=self._recruit, args=(recruiter,), name="recruit", daemon=True).start()
+            threading.Thread(target=self._recruit, args=place, name="recruit", daemon=True).start()
 
-    def _recruit(self, recruiter: Recruiter) -> None:
+    def _recruit(self, recruiter: Recruiter, host: str) -> None:
         try:
-            recruit = recruiter.start()
+            recruit = recruiter.start(host)
         except FarmError as error:
             with self._lock:
+                recruiter.free(host)
                 self._starting -= 1
                 self._futile += 1
                 self._despair(str(error))
@@ -240,10 +250,10 @@ class Manager(Generic[A, B]):
         self._despair(why or how or "it ended")
         self._keep_contract()
 
-    @staticmethod
-    def _dismiss(recruit: Recruit, recruiter: Recruiter) -> None:
+    def _dismiss(self, recruit: Recruit, recruiter: Recruiter) -> None:
         recruit.dismiss()
-        recruiter.gone(recruit)
+        with self._lock:
+            recruiter.free(recruit.place)
 
     def _despair(self, why: str) -> None:
         """Workers that end as soon as they begin are not replaced for ever."""
@@ -283,9 +293,12 @@ class Manager(Generic[A, B]):
         for control in list(self._pool.controls.values()):
             if control.links is not None:
                 try:
-                    control.links[1].carrier  # noqa: B018
+                    silent = control.ping()
                 except Error as error:
                     self._drop(control, str(error))
+                    continue
+                if silent > self._silence:
+                    self._drop(control, f"nothing was heard of it for {silent:.1f} s")
             elif time.monotonic() - control.heard > JOINING:
                 self._drop(control, f"it did not connect within {JOINING:g} s")
         self._keep_contract()

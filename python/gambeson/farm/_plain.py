@@ -38,12 +38,12 @@ def dump(value: object) -> list[Buffer]:
     beside: list[Buffer] = []
     packer = msgpack.Packer(strict_types=True, use_bin_type=True)
 
-    def pack(inner: object) -> bytes:
-        packed = packer.pack(_reduced(inner, beside, pack, 0))
+    def pack(inner: object, depth: int) -> bytes:
+        packed = packer.pack(_reduced(inner, beside, pack, depth))
         assert isinstance(packed, bytes)
         return packed
 
-    return [pack(value), *beside]
+    return [pack(value, 0), *beside]
 
 
 def _reduced(value: Any, beside: list[Buffer], pack: Any, depth: int) -> Any:
@@ -61,7 +61,7 @@ def _reduced(value: Any, beside: list[Buffer], pack: Any, depth: int) -> Any:
         if kind is bytes and len(value) <= BESIDE:
             return value
         beside.append(value)
-        return msgpack.ExtType(BYTES if kind is bytes else BYTEARRAY, pack(len(beside)))
+        return msgpack.ExtType(BYTES if kind is bytes else BYTEARRAY, pack(len(beside), 0))
     if kind is list:
         return [_reduced(one, beside, pack, depth + 1) for one in value]
     if kind is dict:
@@ -70,9 +70,9 @@ def _reduced(value: Any, beside: list[Buffer], pack: Any, depth: int) -> Any:
         }
     if kind in (tuple, set, frozenset):
         code = TUPLE if kind is tuple else SET if kind is set else FROZENSET
-        return msgpack.ExtType(code, pack([_reduced(one, beside, pack, depth + 1) for one in value]))
+        return msgpack.ExtType(code, pack(list(value), depth + 1))
     if kind is complex:
-        return msgpack.ExtType(COMPLEX, pack([value.real, value.imag]))
+        return msgpack.ExtType(COMPLEX, pack([value.real, value.imag], 0))
     return _arrays(value, kind, beside, pack)
 
 
@@ -89,7 +89,7 @@ def _arrays(value: Any, kind: type, beside: list[Buffer], pack: Any) -> msgpack.
             flat = value.T if fortran else value
             beside.append(memoryview(flat.reshape(-1).view(numpy.uint8)))
             description = value.dtype.str if value.dtype.names is None else value.dtype.descr
-            return msgpack.ExtType(ARRAY, pack([description, list(value.shape), fortran, len(beside)]))
+            return msgpack.ExtType(ARRAY, pack([description, list(value.shape), fortran, len(beside)], 0))
     if module == "pyarrow":
         import pyarrow
 
@@ -101,7 +101,7 @@ def _arrays(value: Any, kind: type, beside: list[Buffer], pack: Any) -> msgpack.
             with pyarrow.ipc.new_stream(sink, value.schema) as writer:
                 writer.write(value)
             beside.append(memoryview(sink.getvalue()))
-            return msgpack.ExtType(code, pack(len(beside)))
+            return msgpack.ExtType(code, pack(len(beside), 0))
     what = f"{kind.__module__}.{kind.__qualname__} is no plain data"
     raise NotPlain(what)
 

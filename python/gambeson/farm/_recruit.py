@@ -5,6 +5,7 @@ manager; over those both learn each other's keys, and all the rest goes over lin
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -26,6 +27,8 @@ class Recruit:
     """A worker that was started, and is not invited yet."""
 
     name: str
+    place: str
+    """What was reserved for it."""
     host: str
     address: str | None
     local: bool
@@ -84,25 +87,26 @@ class Recruiter:
     """Whether the command wants the worker's command line as one argument, as a shell takes it."""
     label: str = "worker"
     _started: dict[str, int] = field(default_factory=dict)
-    _count: int = 0
+    _count: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
-    def has_room(self) -> bool:
-        """Whether another worker can be started."""
-        return self.slots is None or any(self._started.get(host, 0) < self.slots for host in self.hosts)
+    def reserve(self) -> str | None:
+        """A place for another worker, on the host with the fewest, if one is free. The manager's lock is held."""
+        host = min(self.hosts, key=lambda name: self._started.get(name, 0))
+        if self.slots is not None and self._started.get(host, 0) >= self.slots:
+            return None
+        self._started[host] = self._started.get(host, 0) + 1
+        return host
 
-    def gone(self, recruit: Recruit) -> None:
-        """One has ended: its place is free."""
-        self._started[recruit.host] = max(0, self._started.get(recruit.host, 0) - 1)
+    def free(self, host: str) -> None:
+        """A place that is not needed, or not any more. The manager's lock is held."""
+        self._started[host] -= 1
 
-    def start(self) -> Recruit:
-        """Starts the next one, and waits for its key.
+    def start(self, host: str) -> Recruit:
+        """Starts a worker in a place that was reserved, and waits for its key.
 
         Raises `FarmError`.
         """
-        host = min(self.hosts, key=lambda name: self._started.get(name, 0))
-        self._started[host] = self._started.get(host, 0) + 1
-        self._count += 1
-        name = f"{self.label}-{self._count}"
+        name = f"{self.label}-{next(self._count)}"
         python = [self.python] if isinstance(self.python, str) else self.python
         worker = [*python, "-m", "gambeson.farm"]
         command = [part.replace("{host}", host) for part in self.command]
@@ -118,7 +122,6 @@ class Recruiter:
                 start_new_session=True,
             )
         except OSError as error:
-            self._started[host] -= 1
             what = f"no worker can be started on {host}: {error}; is {command[0]} installed?"
             raise FarmError(what) from error
         assert process.stdout is not None
@@ -128,7 +131,6 @@ class Recruiter:
         except (ValueError, KeyError) as error:
             process.kill()
             process.wait()
-            self._started[host] -= 1
             said = f"it said {line.strip()!r}" if line.strip() else "it ended without a word"
             what = (
                 f"the worker on {host} did not come up: {said}. What it complains of stands above; try the command "
@@ -136,7 +138,7 @@ class Recruiter:
             )
             raise FarmError(what) from error
         address = LOCALHOST if self.local else address_of(host)
-        return Recruit(name, "localhost" if self.local else host, address, self.local, process, key)
+        return Recruit(name, host, "localhost" if self.local else host, address, self.local, process, key)
 
 
 def local() -> Recruiter:

@@ -20,7 +20,7 @@ from gambeson.farm._manager import Manager
 _OPTIONS = frozenset(inspect.signature(Manager).parameters)
 
 
-class GambesonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
+class GambesonBackend(AutoBatchingMixin, ParallelBackendBase):
     """Runs joblib's batches on a farm. Its options are those of `gambeson.farm.Manager`, or an `executor` that is
     there.
 

@@ -1,0 +1,383 @@
+"""gambeson.farm with workers on other hosts, of which not all are trusted, and one of which lies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.hosts import Hosts, hosts
+from harness.jobs import Job
+from harness.mpis import Mpi, Unavailable
+from harness.python import Package
+from harness.slurm import slurm
+
+pytestmark = [pytest.mark.namespaces]
+
+# Workers run under the agent of the namespaces in place of ssh, which gives them nothing of the environment.
+HEAD = """
+import functools, json, os, sys, time
+from gambeson import farm
+
+# These hosts share their memory, which real ones do not.
+Manager = functools.partial(farm.Manager, shm=False)
+
+AGENT, FOLDER = {agent!r}, {folder!r}
+
+def ssh(*names, worker=()):
+    python = ["env", "PYTHONPATH=" + FOLDER, sys.executable, *worker]
+    return farm.ssh(*names, slots=1, python=python, command=[AGENT])
+
+def outcomes(results):
+    return [str(r.error) if isinstance(r, farm.Failure) else r for r in results]
+
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """h1, where managers run, and h2 and h3."""
+    with hosts(tmp_path_factory.mktemp("hosts"), 3) as made:
+        yield made
+
+
+class Farmer:
+    """Runs managers on h1."""
+
+    def __init__(self, site: Hosts, package: Package, folder: Path) -> None:
+        self.site = site
+        self.package = package
+        self.folder = folder
+
+    def call(self, program: str) -> Job:
+        head = HEAD.format(agent=str(self.site.agent), folder=str(self.package.folder))
+        path = self.folder / "program.py"
+        path.write_text(head + program)
+        return self.site.run("h1", [str(self.package.python), str(path)], env=self.package.environment(), timeout=90)
+
+    def run(self, program: str) -> Any:
+        job = self.call(program)
+        assert job.status == 0, job.describe()
+        return json.loads(job.stdout)
+
+    @contextlib.contextmanager
+    def capture(self, into: Path) -> Iterator[None]:
+        """Writes all that goes between the hosts to a file."""
+        command = ["ip", "netns", "exec", self.site.switch, "tcpdump", "-i", "to-h1", "-U", "-s", "0", "-w", str(into)]
+        tap = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        try:
+            assert tap.stderr is not None
+            for line in tap.stderr:
+                if "listening on" in line:
+                    break
+            yield
+            time.sleep(0.5)
+        finally:
+            tap.terminate()
+            tap.communicate()
+
+
+@pytest.fixture
+def farmer(site: Hosts, package: Package, tmp_path: Path) -> Farmer:
+    return Farmer(site, package, tmp_path)
+
+
+CANARIES = """
+@farm.sensitive_data("in", label="patients")
+def count(text): return len(text)
+
+@farm.sensitive_data("out", label="findings")
+def find(text): return "FINDING-" + text[-4:] * 3
+
+@farm.sensitive_code
+def secret(text):
+    "CODE-CANARY-SECRET"
+    return len(text)
+
+def harmless(text):
+    "CODE-CANARY-HARMLESS"
+    return text.lower()
+
+def derived(text): return "derived-" + text
+
+texts = lambda name: [name + "-CANARY-%04d" % at for at in range(20)]
+with Manager(harmless, parallelism=1, workers=ssh("h2"), security=security) as manager:
+    manager.compute(texts("HARMLESS"))
+    manager.compute([farm.labelled(text, "own") for text in texts("LABELLED")])
+    rules = [(line.code, line.data, line.data_rule) for line in manager.explain().lines]
+for program, name in [(count, "PATIENTS"), (farm.pipeline(find, derived), "INPUT"), (secret, "OF-SECRET-CODE")]:
+    with Manager(program, parallelism=1, workers=ssh("h2"), security=security) as manager:
+        manager.compute(texts(name))
+print(json.dumps(rules))
+"""
+WORDS = (
+    "HARMLESS-CANARY-0001", "harmless-canary-0001", "LABELLED-CANARY-0001", "labelled-canary-0001",
+    "PATIENTS-CANARY-0001", "INPUT-CANARY-0001", "FINDING-000100010001", "derived-FINDING", "OF-SECRET-CODE-CANARY",
+    "CODE-CANARY-SECRET", "CODE-CANARY-HARMLESS",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("security", "readable"),
+    [
+        ("farm.Security()", set()),
+        (
+            'farm.Security(trusted=["10.77.0.0/24"])',
+            {"HARMLESS-CANARY-0001", "harmless-canary-0001", "CODE-CANARY-HARMLESS"},
+        ),
+        ('farm.Security(trusted=["10.77.0.0/24"], insecure_hosts=["h2"])', set()),
+        ('farm.Security(trusted=["10.77.0.0/24"], insecure_hosts=["10.77.0.2"])', set()),
+    ],
+)
+def test_what_is_sensitive_is_sealed_on_the_wire(
+    farmer: Farmer, tmp_path: Path, security: str, readable: set[str]
+) -> None:
+    trace = tmp_path / "trace.pcap"
+    with farmer.capture(trace):
+        rules = farmer.run(f"security = {security}\n{CANARIES}")
+    seen = trace.read_bytes()
+    assert len(seen) > 20_000
+    assert {word for word in WORDS if word.encode() in seen} == readable
+    how = "authenticated" if readable else "sealed"
+    assert [(code, data) for code, data, _ in rules] == [(how, how)]
+
+
+def test_data_goes_only_to_hosts_that_are_cleared_for_its_label(farmer: Farmer) -> None:
+    found = farmer.run("""
+import socket
+def where(item):
+    time.sleep(0.002)
+    return item, socket.gethostname()
+@farm.sensitive_data("in", label="patients")
+def read(item): return item
+@farm.declassifies("patients")
+def publish(item): return item
+
+security = farm.Security(clearance={"h2": ["patients"]})
+with Manager(where, parallelism=2, workers=ssh("h2", "h3"), security=security, chunk=1) as manager:
+    manager.wait_for_workers()
+    items = [farm.labelled(at, "patients") if at % 2 else at for at in range(60)]
+    mixed = manager.compute(items)
+    explained = str(manager.explain())
+with Manager(farm.pipeline(read, where), parallelism=2, workers=ssh("h2", "h3"), security=security,
+                  chunk=1) as manager:
+    manager.wait_for_workers()
+    derived = manager.compute(range(40))
+    never = [line.host for line in manager.explain().lines if line.data == "never"]
+with Manager(farm.pipeline(read, publish, where), parallelism=2, workers=ssh("h2", "h3"), security=security,
+                  chunk=1) as manager:
+    manager.wait_for_workers()
+    public = manager.compute(range(40))
+with Manager(read, parallelism=1, workers=ssh("h3"), security=security, patience=0.5) as manager:
+    nobody = outcomes(manager.compute([1], errors="return"))
+print(json.dumps([mixed, derived, never, public, nobody, explained]))
+""")
+    mixed, derived, never, public, nobody, explained = found
+    assert {host for at, host in mixed if at % 2} == {"h2"}
+    assert {host for at, host in mixed if at % 2 == 0} == {"h2", "h3"}
+    assert {host for _, host in derived} == {"h2"}, "the label is lost behind the stage that named it"
+    assert set(never) == {"h3"}
+    assert {host for _, host in public} == {"h2", "h3"}
+    assert len(nobody) == 1
+    assert "data labelled patients, which no worker may see; it waited 0.5 s for one on h2" in nobody[0]
+    assert "results  as plain data" in explained
+
+
+def test_results_of_workers_that_are_not_trusted_are_data_and_nothing_else(farmer: Farmer) -> None:
+    found = farmer.run("""
+import numpy
+class Own:
+    pass
+def gives(kind):
+    if kind == "own": return Own()
+    if kind == "raises": raise LookupError("not there")
+    import decimal, pyarrow
+    return {"array": numpy.arange(6.0).reshape(2, 3), "arrow": pyarrow.table({"a": [1, 2]}),
+            "nested": {"a": (1, [2.5, None, {3}], b"x" * 5000, 1 << 80, 2j)}, "decimal": decimal.Decimal(1)}[kind]
+
+with Manager(gives, parallelism=1, workers=ssh("h2")) as manager:
+    array, arrow, nested, own, decimal, raises = manager.compute(
+        ["array", "arrow", "nested", "own", "decimal", "raises"], errors="return")
+    plain = [array.tolist(), arrow.to_pydict(), nested == {"a": (1, [2.5, None, {3}], b"x" * 5000, 1 << 80, 2j)},
+             str(own.error), str(decimal.error), type(raises.error).__name__, str(raises.error),
+             "LookupError" in str(raises.error.__cause__)]
+with Manager(gives, parallelism=1, workers=ssh("h2"),
+                  security=farm.Security(unpickle=["10.77.0.0/24"])) as manager:
+    own, raises = manager.compute(["own", "raises"], errors="return")
+    trusted = [type(own).__name__, type(raises.error).__name__]
+print(json.dumps([plain, trusted]))
+""")
+    plain, trusted = found
+    assert plain[:3] == [[[0, 1, 2], [3, 4, 5]], {"a": [1, 2]}, True]
+    assert "Own is no plain data" in plain[3] and "Security(unpickle=[...])" in plain[3]
+    assert "decimal.Decimal is no plain data" in plain[4]
+    assert plain[5:] == ["RemoteError", "LookupError: not there (worker ssh-1 on h2)", True]
+    assert trusted == ["Own", "LookupError"]
+
+
+# A worker that its administrator has altered. What it may do it does: falsify its own results.
+LIAR = """
+import os, pickle, struct, sys
+from gambeson.farm import _plain, worker, _protocol
+
+class Bomb:
+    def __reduce__(self):
+        return os.system, ("touch " + {marker!r},)
+
+mode = {mode!r}
+honest = worker.Interpreter._answer
+
+def answer(self, results, failures):
+    if mode == "pickle":
+        return [pickle.dumps([Bomb()] * len(results))], 0
+    if mode == "failure":
+        bomb = ["boom", "boom", pickle.dumps(Bomb())]
+        return [_plain.dump({{0: bomb}})[0], *_plain.dump(results)], _protocol.SOME_FAILED
+    if mode == "count":
+        return _plain.dump(results + [1]), 0
+    if mode == "garbage":
+        return [os.urandom(100), os.urandom(1000)], 0
+    if mode == "others":
+        for number in set(range(1, max(mine))) - mine:
+            self._sealed.post(_protocol.ToManager.RESULT, number, 0, _plain.dump(["stolen"]))
+        return honest(self, results, failures)
+    if mode == "object array":
+        return [bytes.fromhex("91c708069493a27c4fa091019101c201"), pickle.dumps(Bomb())], 0
+    return honest(self, results, failures)
+
+mine = set()
+compute = worker.Interpreter._compute
+
+def recorded(self, number, word, parts):
+    mine.add(number)
+    return compute(self, number, word, parts)
+
+worker.Interpreter._compute = recorded
+worker.Interpreter._answer = answer
+sys.exit(worker.main())
+"""
+
+
+@pytest.mark.parametrize("mode", ["pickle", "failure", "count", "garbage", "others", "object array"])
+def test_a_malicious_worker_runs_nothing_in_the_manager_and_falsifies_its_own_tasks_alone(
+    farmer: Farmer, tmp_path: Path, mode: str
+) -> None:
+    marker = tmp_path / "ran"
+    liar = tmp_path / "liar.py"
+    liar.write_text(LIAR.format(marker=str(marker), mode=mode))
+    job = farmer.call(f"""
+def square(x):
+    time.sleep(0.002)
+    return x * x
+workers = [ssh("h3", worker=[{str(liar)!r}]), ssh("h2")]
+with Manager(square, parallelism=2, workers=workers, chunk=1) as manager:
+    manager.wait_for_workers()
+    results = manager.compute(range(100), errors="return")
+    print(json.dumps([outcomes(results), [worker.host for worker in manager.stats().workers]]))
+""")
+    assert job.status == 0, job.describe()
+    found, left = json.loads(job.stdout)
+    assert not marker.exists(), "the manager ran what the worker sent"
+    if mode == "failure":
+        wrong = [at for at, one in enumerate(found) if one != at * at]
+        assert wrong and all(found[at] == "boom (worker ssh-1 on h3)" for at in wrong)
+        assert len(wrong) < 100
+    else:
+        assert found == [at * at for at in range(100)]
+    if mode not in ("failure", "others"):
+        assert "it sent what is no result" in job.stderr
+    assert "h2" in left
+
+
+def test_nobody_but_invited_workers_gets_in(farmer: Farmer, tmp_path: Path) -> None:
+    found = farmer.run("""
+import socket
+from gambeson import link
+def same(x): return x
+with Manager(same, parallelism=1, workers=ssh("h2")) as manager:
+    manager.wait_for_workers()
+    address = manager._domain.listening[0]
+    host, _, port = address.rpartition(":")
+    for _ in range(20):
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(os.urandom(100))
+    stranger = link.Domain(link.Identity.generate(), link.Trust().pinned(manager._key, "manager"), shm=False)
+    control = next(iter(manager._pool.controls.values()))
+    # Even with the startpoint that the worker has.
+    stolen = bytes(control.endpoint.startpoint([]).encode())
+    try:
+        stranger.startpoint(stolen, 5)
+        refused = None
+    except link.Error as error:
+        refused = type(error).__name__
+    print(json.dumps([refused, manager.compute(range(5)), manager._domain.refusals().connections > 0]))
+""")
+    assert found == ["Refused", [0, 1, 2, 3, 4], True] or found == ["Lost", [0, 1, 2, 3, 4], True]
+
+
+def test_workers_that_are_cut_off_are_replaced(farmer: Farmer, site: Hosts) -> None:
+    job = farmer.call(f"""
+import subprocess, threading
+def work(x):
+    time.sleep(0.01)
+    return x
+def cut():
+    time.sleep(0.7)
+    subprocess.run(["ip", "-n", {site.switch!r}, "link", "set", "to-h3", "down"], check=True)
+with Manager(work, parallelism=2, workers=[ssh("h2", "h3"), farm.local()], silence=1.0, chunk=1) as manager:
+    manager.wait_for_workers()
+    threading.Thread(target=cut).start()
+    results = manager.compute(range(1000))
+    print(json.dumps([results == list(range(1000)), manager.stats().recovered]))
+""")
+    subprocess.run(["ip", "-n", site.switch, "link", "set", "to-h3", "up"], check=True)
+    assert job.status == 0, job.describe()
+    done, recovered = json.loads(job.stdout)
+    assert done and recovered >= 1
+    assert "worker ssh-2 on h3 is lost" in job.stderr, job.describe()
+
+
+@pytest.mark.mpis("mpich", "openmpi", "intel")
+def test_an_mpis_launcher_starts_workers(package: Package, tmp_path: Path, mpi: Mpi) -> None:
+    options = ["--allow-run-as-root", "--oversubscribe"] if mpi.name == "openmpi" else []
+    found = package.run(
+        f"""
+import json, os
+from gambeson import farm
+def square(x): return x * x
+workers = farm.mpi(*{options!r}, mpiexec={str(mpi.bin / "mpiexec")!r})
+with farm.Manager(square, parallelism=2, workers=workers) as manager:
+    manager.wait_for_workers()
+    print(json.dumps([manager.compute(range(10)), len(manager.stats().workers)]))
+""",
+        tmp_path,
+    )
+    assert found == [[x * x for x in range(10)], 2]
+
+
+def test_slurm_starts_workers(package: Package, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("""
+import json, os
+from gambeson import farm
+def where(x): return os.environ["SLURMD_NODENAME"]
+with farm.Manager(where, parallelism=2, workers=farm.slurm("--mem=0"), chunk=1) as manager:
+    manager.wait_for_workers()
+    print(json.dumps([len(manager.compute(range(10))), len(manager.stats().workers)]))
+""")
+    try:
+        with slurm(tmp_path_factory.mktemp("slurm"), nodes=1) as cluster:
+            env = {"PYTHONPATH": str(package.folder)}
+            job = cluster.run([str(package.python), program], env=env, timeout=90)
+    except Unavailable as reason:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(reason))
+    assert job.status == 0, job.describe()
+    assert json.loads(job.stdout) == [10, 2]
