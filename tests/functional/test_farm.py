@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import re
 import time
 import xml.etree.ElementTree
@@ -423,3 +424,59 @@ os.kill(os.getpid(), signal.SIGKILL)
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < deadline, f"of the workers {pids} one is left"
         time.sleep(0.1)
+
+
+@pytest.mark.parametrize("kills", [25, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+def test_workers_killed_at_random_cost_no_result_and_double_none(package: Package, tmp_path: Path, kills: int) -> None:
+    seed = random.randrange(1 << 32)
+    done = package.call(
+        HEAD
+        + f"""
+import random
+chance = random.Random({seed})
+killed = 0
+
+def work(item):
+    deadline = time.perf_counter() + item % 7 * 1e-3
+    while time.perf_counter() < deadline:
+        pass
+    return item * item
+
+def sums(items): return sum(items)
+
+def kill(manager):
+    global killed
+    while killed < {kills}:
+        time.sleep(chance.random() * 0.2)
+        workers = [worker.pid for worker in manager.stats().workers if worker.pid]
+        if workers:
+            try:
+                os.kill(chance.choice(workers), chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+                killed += 1
+            except ProcessLookupError:
+                pass
+
+def inputs():
+    at = 0
+    while killed < {kills} or at % 100:
+        yield at
+        at += 1
+
+for program in farm.stage(work), farm.pipeline(lambda item: [item] * 5, farm.map(work), sums):
+    killed = 0
+    # A task that was there when its worker was killed, again and again, is no poison here.
+    with farm.Manager(program, parallelism=4, attempts=50) as manager:
+        threading.Thread(target=kill, args=(manager,), daemon=True).start()
+        count = 0
+        for count, result in enumerate(manager.run(inputs()), 1):
+            expected = (count - 1) ** 2 * (1 if program.parts() == () else 5)
+            assert result == expected, (count, result, expected)
+        unordered = sorted(manager.run(range(500), ordered=False))
+        assert unordered == [at * at * (1 if program.parts() == () else 5) for at in range(500)]
+        assert count % 100 == 0, count
+print(json.dumps(True))
+""",
+        tmp_path,
+        timeout=3000,
+    )
+    assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"

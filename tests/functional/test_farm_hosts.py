@@ -249,6 +249,8 @@ def answer(self, results, failures):
         return honest(self, results, failures)
     if mode == "object array":
         return [bytes.fromhex("91c708069493a27c4fa091019101c201"), pickle.dumps(Bomb())], 0
+    if mode == "subtle" and mine and max(mine) % 3 == 0:
+        return _plain.dump([result + 1 for result in results]), 0
     return honest(self, results, failures)
 
 mine = set()
@@ -293,6 +295,37 @@ with Manager(square, parallelism=2, workers=workers, chunk=1) as manager:
     if mode not in ("failure", "others"):
         assert "it sent what is no result" in job.stderr
     assert "h2" in left
+
+
+def test_a_worker_whose_results_others_do_not_get_is_expelled(farmer: Farmer, tmp_path: Path) -> None:
+    liar = tmp_path / "liar.py"
+    liar.write_text(LIAR.format(marker="", mode="subtle"))
+    job = farmer.call(f"""
+def square(x):
+    time.sleep(0.001)
+    return x * x
+found = []
+for others, share in [([ssh("h2"), ssh("h1")], 0.2), ([farm.local()], 0.2), ([ssh("h2")], 1.0)]:
+    workers = [ssh("h3", worker=[{str(liar)!r}]), *others]
+    with Manager(square, parallelism=1 + len(others), workers=workers, chunk=1, verify=share) as manager:
+        manager.wait_for_workers()
+        results = outcomes(manager.compute(range(400), errors="return"))
+        wrong = [at for at, result in enumerate(results) if result != at * at]
+        stats = manager.stats()
+        found.append([len(wrong), stats.verified, sorted({{worker.host for worker in stats.workers}}),
+                      [results[at] for at in wrong if isinstance(results[at], str)][:1]])
+print(json.dumps(found))
+""")
+    assert job.status == 0, job.describe()
+    three, trusted, two = json.loads(job.stdout)
+    for wrong, verified, left, _ in (three, trusted):
+        # What it had falsified before it was looked at.
+        assert wrong < 100 and verified > 10
+        assert "h3" not in left, left
+    assert job.stderr.count("worker ssh-1 on h3 is lost: it gave another result of stage 'square' than others did") == 2
+    # Of two that differ nobody can say who is right: neither result is given out.
+    wrong, _, left, sentences = two
+    assert wrong and "gave different results of stage 'square'" in sentences[0]
 
 
 def test_nobody_but_invited_workers_gets_in(farmer: Farmer, tmp_path: Path) -> None:

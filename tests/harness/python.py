@@ -28,13 +28,13 @@ class Package:
             command, cwd=cwd, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def call(self, program: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    def call(self, program: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Runs a program."""
         # A file, and not -c: workers of executors import it again.
         path = cwd / "program.py"
         path.write_text(program)
         process = self.start(path, cwd=cwd)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=timeout)
         return subprocess.CompletedProcess(path, process.returncode, out, err)
 
     def run(self, program: str, cwd: Path) -> Any:

@@ -25,6 +25,10 @@ class PoisonedTask(FarmError):
     """A task ended every worker that it was given to."""
 
 
+class ResultsDiffer(FarmError):
+    """Workers gave different results of one task, and nobody can say who is right (`verify`)."""
+
+
 class TaskTimeout(FarmError, TimeoutError):
     """A task took longer than it may."""
 

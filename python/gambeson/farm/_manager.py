@@ -68,6 +68,7 @@ class Manager(Generic[A, B]):
         retries: int = 0,
         timeout: float | None = None,
         chunk: int | None = None,
+        verify: float = 0.0,
         memory: int = 256 << 20,
         patience: float = 60.0,
         silence: float = 10.0,
@@ -92,7 +93,9 @@ class Manager(Generic[A, B]):
         self._shm = shm
         self._job = secrets.token_bytes(16)
         self._lock = threading.RLock()
-        self._pool = Pool(self.security, self._stage, attempts=attempts, retries=retries, timeout=timeout, chunk=chunk)
+        self._pool = Pool(
+            self.security, self._stage, attempts=attempts, retries=retries, timeout=timeout, chunk=chunk, verify=verify
+        )
         for instruction in self.graph.instructions:
             if stages := instruction.stages():
                 self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
@@ -170,6 +173,9 @@ class Manager(Generic[A, B]):
             reserved = ((one, host) for one in self._recruiters if (host := one.reserve()) is not None)
             place = next(reserved, None)
             if place is None:
+                if not self._pool.controls and not self._starting:
+                    what = "no worker is left, and none can be recruited where workers are to come from"
+                    self._failure = self._failure or WorkersLost(what)
                 return
             self._starting += 1
             threading.Thread(target=self._recruit, args=place, name="recruit", daemon=True).start()
@@ -283,9 +289,11 @@ class Manager(Generic[A, B]):
                     self._drop(control, "it sent what is no message of a farm's")
             if tick:
                 self._tick()
-            for control, why in pool.hung:
+            for control, why, distrusted in pool.expelled:
+                if distrusted:
+                    control.recruiter.distrust(control.recruit.place)
                 self._drop(control, why)
-            pool.hung.clear()
+            pool.expelled.clear()
             pool.dispatch()
 
     def _tick(self) -> None:

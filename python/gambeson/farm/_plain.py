@@ -70,6 +70,9 @@ def _reduced(value: Any, beside: list[Buffer], pack: Any, depth: int) -> Any:
         }
     if kind in (tuple, set, frozenset):
         code = TUPLE if kind is tuple else SET if kind is set else FROZENSET
+        if kind is not tuple:
+            # The same set is the same bytes, in whatever order its elements come.
+            value = sorted(value, key=lambda one: pack(one, depth + 1))
         return msgpack.ExtType(code, pack(list(value), depth + 1))
     if kind is complex:
         return msgpack.ExtType(COMPLEX, pack([value.real, value.imag], 0))

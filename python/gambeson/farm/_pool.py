@@ -23,6 +23,7 @@ from gambeson.farm._errors import (
     PoisonedTask,
     RemoteError,
     RemoteTraceback,
+    ResultsDiffer,
     StageError,
     TaskTimeout,
 )
@@ -32,6 +33,7 @@ from gambeson.farm._protocol import Mode
 from gambeson.farm._security import Decision, Security
 from gambeson.farm._skeleton import Stage
 from gambeson.farm._token import NO_LABELS, Token, load
+from gambeson.farm._verify import Opinion, Verifier
 
 if TYPE_CHECKING:
     from gambeson.farm._code import StagedCode
@@ -50,7 +52,7 @@ class Task:
 
     __slots__ = (
         "after", "attempts", "causes", "control", "deadline", "frame", "labels_out", "marks", "mode", "number", "only",
-        "place", "retries", "since", "stage", "token",
+        "opinions", "place", "retries", "since", "stage", "token",
     )  # fmt: skip
 
     def __init__(self, number: int, stage: Staged, mode: Mode, token: Token, frame: Frame, place: int) -> None:
@@ -70,6 +72,8 @@ class Task:
         self.control: Control | None = None
         self.deadline = 0.0
         self.since = 0.0
+        self.opinions: list[Opinion] | None = None
+        """What workers said so far, of a task of the sample."""
 
     @property
     def labels(self) -> frozenset[str]:
@@ -112,20 +116,24 @@ class Pool:
         retries: int,
         timeout: float | None,
         chunk: int | None,
+        verify: float,
     ) -> None:
         self.security = security
         self.controls: dict[int, Control] = {}
         self.staged: dict[tuple[int, ...], Staged] = {}
         self.stages: list[tuple[Stage[Any, Any], ...]] = []
-        self.hung: list[tuple[Control, str]] = []
-        """Workers that the manager has to end, and why."""
+        self.expelled: list[tuple[Control, str, bool]] = []
+        """Workers that the manager has to end, why, and whether their hosts are not to be trusted with another one."""
         self.retried = 0
+        self.verified = 0
         self.recovered = 0
         self._stage = stage
         self._attempts = attempts
         self._retries = retries
         self._timeout = timeout
         self._chunk = chunk
+        self._verifier = Verifier(verify)
+        self._second: list[Task] = []
         self._numbers = itertools.count(1)
         self._stage_numbers = itertools.count(1)
         self._by_code: dict[tuple[bytes, Marks], tuple[Stage[Any, Any], ...]] = {}
@@ -240,7 +248,7 @@ class Pool:
 
     def waiting(self) -> int:
         """Fireable instructions that no worker has."""
-        return sum(map(len, self._ready.values()))
+        return sum(map(len, self._ready.values())) + len(self._second)
 
     def room(self) -> int:
         """How many more tasks there may be so that no worker waits for one."""
@@ -255,28 +263,38 @@ class Pool:
 
     def dispatch(self) -> None:
         """Gives tasks to workers that have room, first to who has the least to do."""
-        while any(self._ready.values()):
+        while self._second or any(self._ready.values()):
             # A task's time runs from when it is sent: none waits behind another then.
             ahead = self._timeout is None
             free = [control for control in self.controls.values() if control.has_room(ahead)]
             free.sort(key=lambda control: len(control.in_flight) / control.limit)
             for control in free:
-                queue = self._for(control)
-                if queue is not None:
-                    self._send(control, queue.popleft())
+                task = self._for(control)
+                if task is not None:
+                    self._send(control, task)
                     break
             else:
                 return
 
-    def _for(self, control: Control) -> deque[Task] | None:
-        """The tasks of which this worker is to have the first: of those that it may see, the one that came first."""
+    def _for(self, control: Control) -> Task | None:
+        """The task that this worker is to have: of those that it may see, the one that came first."""
+        for task in self._second:
+            if self._may_judge(control, task):
+                self._second.remove(task)
+                return task
         found: deque[Task] | None = None
         for labels, queue in self._ready.items():
             if not queue or (labels and not self.security.may_see(control.place, labels)):
                 continue
             if found is None or queue[0].number < found[0].number:
                 found = queue
-        return found
+        return found.popleft() if found is not None else None
+
+    def _may_judge(self, control: Control, task: Task) -> bool:
+        """Whether a worker can compute a task of the sample that others have computed."""
+        if not self.security.may_see(control.place, task.labels):
+            return False
+        return all(opinion.control is not control for opinion in task.opinions or ())
 
     def decide(self, control: Control, marks: Marks, labels: frozenset[str]) -> Decision:
         """How something goes to a worker."""
@@ -334,18 +352,45 @@ class Pool:
                     raise ValueError("another number of items than it was given")
                 token = Token.of(items, task.labels_out)
         except Exception as error:
-            self.hung.append((control, f"it sent what is no result: {error}"))
+            self.expelled.append((control, f"it sent what is no result: {error}", True))
             return self._again(task)
         if failures and task.retries > 0:
             task.retries -= 1
             self.retried += 1
             return self._again(task)
+        if task.opinions is not None or self._verifier.picks():
+            opinion = self._weigh(task, Opinion.of(control, token, failures))
+            if opinion is None:
+                return None
+            token, failures = opinion.token, opinion.failures
         if failures:
             control.failed += len(failures)
         if task.token.failures:
             failures = {**task.token.failures, **(failures or {})}
         token.failures = failures
         self.fire(task.after, token, task.frame, task.place)
+        return None
+
+    def _weigh(self, task: Task, opinion: Opinion) -> Opinion | None:
+        """A result of the sample has come; the one that holds, if that is known by now."""
+        opinions = task.opinions = [*(task.opinions or ()), opinion]
+        verdict = Verifier.judge(opinions)
+        stage = task.stage.name
+        for control in verdict.wrong:
+            self.expelled.append((control, f"it gave another result of stage {stage!r} than others did", True))
+        if verdict.opinion is not None:
+            self.verified += 1
+            return verdict.opinion
+        able = (control for control in self.controls.values() if control.joined and self._may_judge(control, task))
+        if any(able):
+            self._second.append(task)
+            return None
+        if len(opinions) == 1:
+            # There is nobody to ask.
+            return opinion
+        differ = " and ".join(str(opinion.control) for opinion in opinions)
+        what = f"{differ} gave different results of stage {stage!r}, and there is no other worker to say who is right"
+        self._fail(task, ResultsDiffer(what))
         return None
 
     def _failures(self, control: Control, parts: list[Any], count: int) -> dict[int, Failure]:
@@ -366,7 +411,10 @@ class Pool:
     def _again(self, task: Task) -> None:
         """A task goes to the next worker that has room."""
         task.control = None
-        self._queue(task).appendleft(task)
+        if task.opinions:
+            self._second.append(task)
+        else:
+            self._queue(task).appendleft(task)
 
     def _fail(self, task: Task, error: BaseException) -> None:
         """All items of a task have failed."""
@@ -438,7 +486,7 @@ class Pool:
         for number, (until, control) in list(self._grace.items()):
             if now > until:
                 del self._grace[number]
-                self.hung.append((control, "it does not leave off a task that took too long"))
+                self.expelled.append((control, "it does not leave off a task that took too long", False))
         for labels, queue in self._ready.items():
             if not labels or not queue:
                 continue

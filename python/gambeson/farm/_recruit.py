@@ -87,15 +87,24 @@ class Recruiter:
     """Whether the command wants the worker's command line as one argument, as a shell takes it."""
     label: str = "worker"
     _started: dict[str, int] = field(default_factory=dict)
+    _distrusted: set[str] = field(default_factory=set)
     _count: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def reserve(self) -> str | None:
         """A place for another worker, on the host with the fewest, if one is free. The manager's lock is held."""
-        host = min(self.hosts, key=lambda name: self._started.get(name, 0))
+        hosts = [host for host in self.hosts if host not in self._distrusted]
+        if not hosts:
+            return None
+        host = min(hosts, key=lambda name: self._started.get(name, 0))
         if self.slots is not None and self._started.get(host, 0) >= self.slots:
             return None
         self._started[host] = self._started.get(host, 0) + 1
         return host
+
+    def distrust(self, host: str) -> None:
+        """A worker there lied: none is started there again. The manager's lock is held."""
+        if not self.local:
+            self._distrusted.add(host)
 
     def free(self, host: str) -> None:
         """A place that is not needed, or not any more. The manager's lock is held."""

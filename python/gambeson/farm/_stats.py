@@ -15,6 +15,7 @@ class WorkerStats:
 
     name: str
     host: str
+    pid: int | None
     tasks: int
     failed: int
     busy: float
@@ -47,6 +48,8 @@ class Stats:
     recovered: int
     """Tasks that a worker had when it was lost, and another one got."""
     retried: int
+    verified: int
+    """Tasks of the sample that workers agreed upon."""
     workers: list[WorkerStats]
     stages: list[StageStats]
 
@@ -55,14 +58,14 @@ class Stats:
         """What a pool has done."""
         workers = [
             WorkerStats(
-                control.place.name, control.place.host, control.done, control.failed, control.busy,
+                control.place.name, control.place.host, control.pid, control.done, control.failed, control.busy,
                 len(control.in_flight), control.sealed,
             )
             for control in pool.controls.values()
             if control.joined
         ]  # fmt: skip
         stages = [StageStats(one.name, one.items, one.seconds, one.busy) for one in pool.staged.values()]
-        return cls(elapsed, pool.waiting(), pool.recovered, pool.retried, workers, stages)
+        return cls(elapsed, pool.waiting(), pool.recovered, pool.retried, pool.verified, workers, stages)
 
     def record(self) -> dict[str, Any]:
         """For machines."""
