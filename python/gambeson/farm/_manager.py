@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, Literal, TypeVar
 
 from gambeson import _native
+from gambeson._progress import Progress, told
 from gambeson.farm import _protocol
 from gambeson.farm._code import StagedCode, pickled
 from gambeson.farm._control import Control
@@ -319,15 +320,21 @@ class Manager(Generic[A, B]):
         *,
         ordered: bool = True,
         errors: Literal["raise", "return"] = "raise",
+        progress: bool | Progress = False,
     ) -> Iterator[B]:
         """Computes a stream, which may have no end: results come as they are wanted, in the order of the items, or, if
         not `ordered`, as they are done. What a stage raised is raised in the place of its result, or stands there as a
-        `Failure`.
+        `Failure`. With `progress` a bar shows how far it is (tqdm's, in notebooks, too), or a function is told.
         """
         if errors not in ("raise", "return"):
             what = f'errors are "raise"d or "return"ed, and not {errors!r}'
             raise ValueError(what)
-        return self._run(chained(inputs), ordered, errors == "return")
+        results = self._run(chained(inputs), ordered, errors == "return")
+        return (
+            results
+            if progress is False
+            else _shown(results, len(inputs) if isinstance(inputs, Sized) else None, progress)
+        )
 
     def _run(self, inputs: Iterator[A], ordered: bool, returned: bool) -> Iterator[Any]:
         results, tokens = Results(ordered), Tokens(inputs)
@@ -361,9 +368,15 @@ class Manager(Generic[A, B]):
                     pool.fire(first, token, results, results.enter(token))
                 pool.dispatch()
 
-    def compute(self, inputs: Iterable[A], *, errors: Literal["raise", "return"] = "raise") -> list[B]:
+    def compute(
+        self,
+        inputs: Iterable[A],
+        *,
+        errors: Literal["raise", "return"] = "raise",
+        progress: bool | Progress = False,
+    ) -> list[B]:
         """The results of all items, in their order."""
-        return list(self.run(inputs, errors=errors))
+        return list(self.run(inputs, errors=errors, progress=progress))
 
     async def arun(
         self,
@@ -468,6 +481,19 @@ def _serve(manager: weakref.ref[Manager[Any, Any]], inbox: _native.NativeInbox) 
             if not isinstance(error, Error):
                 raise
         del there
+
+
+def _shown(results: Iterator[B], total: int | None, progress: bool | Progress) -> Iterator[B]:
+    """Results, while somebody sees how many there were."""
+    with told(progress, " items") as tell:
+        shown = 0.0
+        count = 0
+        for count, result in enumerate(results, 1):
+            if time.monotonic() - shown > 0.1:
+                shown = time.monotonic()
+                tell(count, total)
+            yield result
+        tell(count, total)
 
 
 class _Ahead(Iterator[A]):

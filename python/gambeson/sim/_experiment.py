@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from gambeson import _native
-from gambeson.sim import _progress, _toml
+from gambeson import _native, _progress
+from gambeson._progress import Progress
+from gambeson.sim import _toml
 from gambeson.sim._outcome import Outcome
-from gambeson.sim._progress import Progress
 
 
 class Experiment:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias, overload
 
+from gambeson import _progress
 from gambeson._native import NativeSweep, StoppedError, run_task
-from gambeson.sim import _progress, _toml
+from gambeson._progress import Progress
+from gambeson.sim import _toml
 from gambeson.sim._experiment import Source, load
 from gambeson.sim._outcome import Outcome
-from gambeson.sim._progress import Progress
 from gambeson.sim._table import Table
 
 
