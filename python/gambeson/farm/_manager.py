@@ -202,7 +202,7 @@ class Manager(Generic[A, B]):
             control = Control(number, recruit, recruiter, place, self.security.unpickles(place))
             self._pool.controls[number] = control
         native = self._domain._native
-        native.pin(recruit.key, recruit.name, ["worker"])
+        self._domain.pin(recruit.key, recruit.name, ["worker"])
         control.endpoint = native.mailbox(
             [(int(ToManager.HELLO), self._inbox), (int(ToManager.RESULT), self._inbox)],
             None, number, _protocol.CLASS, "integrity", _protocol.MESSAGE_MAX,
@@ -250,7 +250,7 @@ class Manager(Generic[A, B]):
             self._futile += 1
         print(f"gambeson.farm: worker {control} is lost: {why or how or 'it ended'}", file=sys.stderr)
         with contextlib.suppress(Error):
-            self._domain._native.unpin(control.recruit.key)
+            self._domain.unpin(control.recruit.key)
         control.close()
         threading.Thread(target=self._dismiss, args=(control.recruit, control.recruiter), daemon=True).start()
         self._pool.lost(control, why or how or "it ended")

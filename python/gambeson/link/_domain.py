@@ -251,6 +251,14 @@ class Domain(Closing):
         connections, tampered, names, startpoints = self._native.refusals()
         return Refusals(connections, tampered, names, {Refusal(reason): count for reason, count in startpoints})
 
+    def pin(self, key: Buffer, name: str, roles: Iterable[str] = ()) -> None:
+        """Accepts the owner of one more public key from now on, as `Trust.pinned` does from the beginning."""
+        self._native.pin(key, name, list(roles))
+
+    def unpin(self, key: Buffer) -> bool:
+        """Accepts the owner of a pinned key no longer, and ends the sessions with it. Whether it was pinned."""
+        return self._native.unpin(key)
+
     def set_policy(self, policy: Policy) -> None:
         """Follows another policy from now on. Links that are weaker than it allows end, and say why; the others stay
         as they are. The domains at the other ends keep theirs.
