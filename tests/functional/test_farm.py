@@ -6,11 +6,13 @@ import itertools
 import json
 import random
 import re
+import shutil
 import time
 import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
+from conftest import unavailable
 from harness.python import Package
 
 HEAD = """
@@ -405,6 +407,56 @@ print(json.dumps([many == [x * x for x in range(3000)], raised, generated, there
     )
     assert (found[0] and "math domain" in found[1]) or "nonnegative" in found[1]
     assert found[2:] == [[x * x for x in range(20)], 9]
+
+
+def test_a_page_shows_the_farm_at_work_to_who_has_its_token(package: Package, tmp_path: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        unavailable("there is no chromium: run tools/bootstrap.sh test as root")
+    found = package.run(
+        HEAD
+        + f"""
+import http.client, subprocess, urllib.error, urllib.request
+
+@farm.sensitive_data("inout", label="patients")
+def work(x):
+    time.sleep(0.002)
+    return x
+
+def get(url, **headers):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+with farm.Manager(farm.pipeline(work, square), parallelism=2) as manager:
+    manager.wait_for_workers()
+    page = manager.page()
+    threading.Thread(target=lambda: [None for _ in manager.run(itertools.count())], daemon=True).start()
+    time.sleep(0.5)
+    bearer = {{"Authorization": "Bearer " + page.token}}
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+    shown = subprocess.run([{browser!r}, *options, page.url], capture_output=True, text=True, timeout=60).stdout
+    print(json.dumps([
+        shown, get(page.address + "/metrics", **bearer), get(page.address + "/stats", **bearer)[1],
+        [get(page.address + path)[0] for path in ("/", "/stats", "/metrics", "/?token=wrong")],
+        get(page.address + "/", Authorization="Bearer wrong")[0],
+        get(page.address + "/stats", Host="attacker.example:80", **bearer)[0],
+        get(page.address + "/elsewhere", **bearer)[0], str(page.token in shown),
+    ]))
+    manager.close()
+""",
+        tmp_path,
+    )
+    shown, (status, metrics), stats, without, wrong, rebound, elsewhere, told = found
+    for word in ("local-1", "local-2", "work", "square", "the data is sensitive: patients", 'class="sealed">sealed'):
+        assert word in shown, f"the page has no {word}"
+    assert '<p id="lost" role="status"></p>' in shown and told == "False"
+    assert status == 200 and "gambeson_farm_workers 2" in metrics
+    assert re.search(r'gambeson_farm_worker_tasks_total\{worker="local-1",host="localhost"\} [1-9]', metrics)
+    assert {worker["name"] for worker in json.loads(stats)["workers"]} == {"local-1", "local-2"}
+    assert (without, wrong, rebound, elsewhere) == ([403] * 4, 403, 403, 404)
 
 
 def test_no_worker_outlives_its_manager(package: Package, tmp_path: Path) -> None:

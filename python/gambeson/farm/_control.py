@@ -24,10 +24,7 @@ FEW: int = 32
 """Tasks that a worker is given ahead at the most."""
 LONG: float = 20e-3
 """Tasks of so many seconds are worth no waiting behind one another: a worker has one, and gets the next when it
-returns.
-"""
-
-
+returns."""
 PING: float = 1.0
 """Seconds between two questions whether a worker is there."""
 
@@ -51,14 +48,14 @@ class Control:
     """Seconds that its tasks took, by its own clock."""
     sealed: int = 0
     """Tasks that went to it over the sealed link."""
-    limit: int = 1
+    load: float = 0.0
+    """Seconds that its tasks will take, as far as is known."""
     heard: float = field(default_factory=time.monotonic)
     endpoint: _native.NativeEndpoint | None = None
     links: tuple[Startpoint, Startpoint] | None = None
     weakest: str = "privacy"
     """What the policy makes of links to it."""
     pid: int | None = None
-    _took: float = 0.0
     _asked: Future[bytes] | None = None
     _asked_at: float = 0.0
     _sealed_box: _native.NativeOutbox | None = None
@@ -79,7 +76,10 @@ class Control:
 
     def has_room(self, ahead: bool) -> bool:
         """Whether it may have another task, `ahead` of when it is through with those that it has."""
-        return self.joined and len(self.in_flight) < (self.limit if ahead else 1)
+        if not self.joined or not self.in_flight or not ahead:
+            return self.joined and not self.in_flight
+        few = len(self.in_flight)
+        return (self.load < WORK and few < FEW) or (few == 1 and self.load < LONG)
 
     def stage(self, number: int, parts: list[bytes], sealed: bool) -> None:
         """Sends it a stage's code, once."""
@@ -89,6 +89,7 @@ class Control:
     def send(self, task: Task, word: int, parts: Any, sealed: bool) -> None:
         """Sends it a task."""
         self.in_flight[task.number] = task
+        self.load += task.expected
         self.sealed += sealed
         self._post(sealed, ToWorker.TASK, task.number, word, parts)
 
@@ -105,16 +106,19 @@ class Control:
         assert box is not None
         box.post(kind, number, word, parts)
 
+    def take_back(self, number: int) -> Task | None:
+        """A task that it has no longer."""
+        task = self.in_flight.pop(number, None)
+        if task is not None:
+            # Without tasks there is no load, whatever became of the sum.
+            self.load = self.load - task.expected if self.in_flight else 0.0
+        return task
+
     def returned(self, seconds: float) -> None:
         """A task came back, which took so long."""
         self.done += 1
         self.busy += seconds
         self.heard = time.monotonic()
-        self._took = seconds if self._took == 0.0 else 0.8 * self._took + 0.2 * seconds
-        if self._took >= LONG:
-            self.limit = 1
-        else:
-            self.limit = max(2, min(FEW, int(WORK / max(self._took, 1e-6)) + 1))
 
     def ping(self) -> float:
         """Asks whether it is there, which its links answer whatever it computes. For how many seconds they have not.

@@ -138,37 +138,42 @@ def compile_graph(program: Skeleton[Any, Any]) -> Graph:
     one another and are annotated alike are one instruction (the normal form of stream-parallel skeletons): what is
     between them goes over no link.
     """
-    instructions: list[Instruction] = []
-    first = _compiled(program, None, instructions)
-    return Graph(first, sorted(instructions, key=lambda instruction: instruction.number))
+    first = _compiled(program, None)
+    instructions = list(_walk(first))
+    for number, instruction in enumerate(instructions):
+        instruction.number = number
+    return Graph(first, instructions)
 
 
-def _compiled(program: Skeleton[Any, Any], after: Instruction | None, made: list[Instruction]) -> Instruction:
-    def enter(instruction: Instruction) -> Instruction:
-        made.append(instruction)
-        return instruction
+def _walk(first: Instruction | None) -> Iterator[Instruction]:
+    """All instructions, in the order in which tokens come to them."""
+    for instruction in _chain(first):
+        yield instruction
+        yield from _walk(instruction.inner())
 
+
+def _compiled(program: Skeleton[Any, Any], after: Instruction | None) -> Instruction:
     match program:
         case Stage():
             if isinstance(after, Apply) and _fusible(program, after.functions[0]):
                 after.functions = (program, *after.functions)
                 return after
-            return enter(Apply(len(made), after, (program,)))
+            return Apply(0, after, (program,))
         case Farm():
-            return _compiled(program.worker, after, made)
+            return _compiled(program.worker, after)
         case Pipeline():
             for one in reversed(program.stages):
-                after = _compiled(one, after, made)
+                after = _compiled(one, after)
             assert after is not None
             return after
         case Map():
-            return enter(Spread(len(made), after, _compiled(program.each, None, made), program.chunk))
+            return Spread(0, after, _compiled(program.each, None), program.chunk)
         case Reduce():
-            return enter(Fold(len(made), after, program.combine, program.chunk, scan=False))
+            return Fold(0, after, program.combine, program.chunk, scan=False)
         case Scan():
-            return enter(Fold(len(made), after, program.combine, program.chunk, scan=True))
+            return Fold(0, after, program.combine, program.chunk, scan=True)
         case Iterate():
-            return enter(Loop(len(made), after, _compiled(program.body, None, made), program.again, program.times))
+            return Loop(0, after, _compiled(program.body, None), program.again, program.times)
     what = f"{program!r} is no skeleton"
     raise TypeError(what)
 

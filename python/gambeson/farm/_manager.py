@@ -25,6 +25,7 @@ from gambeson.farm._control import Control
 from gambeson.farm._errors import Failure, FarmError, WorkersLost
 from gambeson.farm._explain import Explanation, explain
 from gambeson.farm._graph import Apply, Graph, compile_graph
+from gambeson.farm._page import Page
 from gambeson.farm._pool import Pool, Staged
 from gambeson.farm._protocol import ToManager
 from gambeson.farm._recruit import LOCALHOST, Recruit, Recruiter, address_of, local
@@ -106,6 +107,7 @@ class Manager(Generic[A, B]):
         self._inbox = _native.NativeInbox()
         self._closed = False
         self._failure: BaseException | None = None
+        self._page: Page | None = None
         self._next = 1
         self._starting = 0
         self._futile = 0
@@ -354,13 +356,15 @@ class Manager(Generic[A, B]):
         first = self.graph.first
         pool = self._pool
         simple = isinstance(first, Apply)
-        while not tokens.ended:
+        # Not for ever: results are waited for, too.
+        with self._lock:
+            visit = pool.room(first)
+        for _ in range(visit):
             with self._lock:
-                room = pool.room()
-                most = 16 * max(2, sum(control.limit for control in pool.controls.values()))
+                most = 8 * pool.parallelism() * pool.ahead(first)
                 full = results.bytes > self._memory or results.under_way() >= most
                 count = pool.chunk(first, 1 << 30) if simple else 1
-            if room <= 0 or full:
+            if full or tokens.ended:
                 return
             fresh = [(Token.of(items, labels)) for items, labels in tokens.next(count)]
             with self._lock:
@@ -411,6 +415,16 @@ class Manager(Generic[A, B]):
         with self._lock:
             return Stats.of(self._pool, time.monotonic() - self._began)
 
+    def page(self, port: int = 0) -> Page:
+        """Serves a page on this host that shows the farm at work, at `page.url`, and metrics for Prometheus at
+        `/metrics` of `page.address`, until the farm is closed. `port` 0 takes a free one.
+        """
+        with self._lock:
+            self._check()
+            if self._page is None:
+                self._page = Page(port, self.stats, lambda: self.explain().records())
+            return self._page
+
     def wait_for_workers(self, count: int | None = None, timeout: float = 60.0) -> None:
         """Waits until so many workers are there, or as many as the contract says.
 
@@ -447,6 +461,8 @@ class Manager(Generic[A, B]):
             control.close()
         self._inbox.close()
         self._domain.close()
+        if self._page is not None:
+            self._page.close()
 
     def __enter__(self) -> Manager[A, B]:
         return self

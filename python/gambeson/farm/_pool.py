@@ -6,6 +6,7 @@ one when one returns: whoever is faster gets more.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from array import array
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gambeson.farm import _plain, _protocol
 from gambeson.farm._annotation import Marks
-from gambeson.farm._control import Control
+from gambeson.farm._control import FEW, LONG, WORK, Control
 from gambeson.farm._errors import (
     Failure,
     NotCleared,
@@ -34,6 +35,7 @@ from gambeson.farm._security import Decision, Security
 from gambeson.farm._skeleton import Stage
 from gambeson.farm._token import NO_LABELS, Token, load
 from gambeson.farm._verify import Opinion, Verifier
+from gambeson.link import Error, MessageUnfit
 
 if TYPE_CHECKING:
     from gambeson.farm._code import StagedCode
@@ -51,8 +53,8 @@ class Task:
     """A fired instruction: a token, and what is to be done with it."""
 
     __slots__ = (
-        "after", "attempts", "causes", "control", "deadline", "frame", "labels_out", "marks", "mode", "number", "only",
-        "opinions", "place", "retries", "since", "stage", "token",
+        "after", "attempts", "causes", "control", "deadline", "expected", "frame", "labels_out", "marks", "mode",
+        "number", "only", "opinions", "place", "retries", "since", "stage", "token",
     )  # fmt: skip
 
     def __init__(self, number: int, stage: Staged, mode: Mode, token: Token, frame: Frame, place: int) -> None:
@@ -72,6 +74,7 @@ class Task:
         self.control: Control | None = None
         self.deadline = 0.0
         self.since = 0.0
+        self.expected = 0.0
         self.opinions: list[Opinion] | None = None
         """What workers said so far, of a task of the sample."""
 
@@ -250,10 +253,17 @@ class Pool:
         """Fireable instructions that no worker has."""
         return sum(map(len, self._ready.values())) + len(self._second)
 
-    def room(self) -> int:
-        """How many more tasks there may be so that no worker waits for one."""
-        limits = sum(control.limit for control in self.controls.values() if control.joined)
-        return max(2, limits) - self.waiting()
+    def room(self, first: Instruction) -> int:
+        """How many more tasks may enter at this instruction, so that no worker waits for one."""
+        return 2 * self.parallelism() * self.ahead(first) - self.waiting()
+
+    def ahead(self, first: Instruction) -> int:
+        """How many tasks that enter at this instruction a worker may have ahead."""
+        staged = self.staged.get(tuple(id(stage) for stage in first.stages()))
+        if staged is None or not staged.items:
+            return 1
+        each = staged.seconds * self.chunk(first, 1 << 30)
+        return max(1, min(FEW, int(WORK / max(each, 1e-6))))
 
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
@@ -267,7 +277,7 @@ class Pool:
             # A task's time runs from when it is sent: none waits behind another then.
             ahead = self._timeout is None
             free = [control for control in self.controls.values() if control.has_room(ahead)]
-            free.sort(key=lambda control: len(control.in_flight) / control.limit)
+            free.sort(key=lambda control: (len(control.in_flight), control.load))
             for control in free:
                 task = self._for(control)
                 if task is not None:
@@ -308,26 +318,38 @@ class Pool:
     def _send(self, control: Control, task: Task) -> None:
         staged = task.stage
         sealed = self.decide(control, task.marks, task.labels).sealed
-        if staged.number not in control.staged:
-            code = self.decide(control, staged.marks, NO_LABELS)
-            control.stage(staged.number, staged.parts, code.sealed)
         flags = _protocol.SEAL if sealed else 0
         parts = task.token.parts
         if task.only is not None:
             flags |= _protocol.ONLY
             parts = [*parts, task.only.tobytes()]
         task.control = control
+        # Of what nothing is known a worker gets one at a time.
+        task.expected = staged.seconds * task.token.count if staged.items else LONG
         task.since = time.monotonic()
         if self._timeout is not None:
             self._deadlines[task.number] = task
             task.deadline = task.since + self._timeout
-        control.send(task, _protocol.task_word(staged.number, task.mode, flags), parts, sealed)
+        word = _protocol.task_word(staged.number, task.mode, flags)
+        try:
+            if staged.number not in control.staged:
+                code = self.decide(control, staged.marks, NO_LABELS)
+                control.stage(staged.number, staged.parts, code.sealed)
+            control.send(task, word, parts, sealed)
+        except MessageUnfit as error:
+            control.take_back(task.number)
+            self._deadlines.pop(task.number, None)
+            self._fail(task, error)
+        except Error as error:
+            # It is gone; what it had goes to others as soon as the manager has said so.
+            control.joined = False
+            self.expelled.append((control, str(error), False))
 
     # --- what comes back
 
     def result(self, control: Control, number: int, word: int, parts: list[Any]) -> None:
         """A worker returned a task."""
-        task = control.in_flight.pop(number, None)
+        task = control.take_back(number)
         if task is None:
             # Of a task that was given up, or given to somebody else.
             self._grace.pop(number, None)
@@ -431,6 +453,7 @@ class Pool:
         """A worker is gone: what it had goes to others. The task that it was at may be what ended it."""
         tasks = list(control.in_flight.values())
         control.in_flight.clear()
+        control.load = 0.0
         for task in reversed(tasks):
             self._deadlines.pop(task.number, None)
             self._grace.pop(task.number, None)
@@ -475,9 +498,10 @@ class Pool:
             if now < task.deadline or control is None:
                 continue
             del self._deadlines[number]
-            if control.in_flight.pop(number, None) is None:
+            if control.take_back(number) is None:
                 continue
-            control.cancel(number)
+            with contextlib.suppress(Error):
+                control.cancel(number)
             self._grace[number] = (now + GRACE, control)
             what = (
                 f"a task of stage {task.stage.name!r} took longer than {self._timeout} s on {control}, and was given up"
