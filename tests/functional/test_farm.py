@@ -287,6 +287,7 @@ print(json.dumps(found))
         ("farm.run(farm.map(square), [3])", "FarmError", "a sequence is wanted"),
         ("farm.run(farm.reduce(add), [[]])", "FarmError", "an empty sequence came to a reduce"),
         ("farm.run(square, [1], parallelism=0)", "ValueError", "a parallelism of 0 is none"),
+        ("farm.Manager(square, throughput=-1)", "ValueError", "a throughput of -1 items a second is none"),
         ("farm.iterate(square)", "ValueError", "an iteration ends"),
         ("farm.sensitive_data('sideways')", "ValueError", "says nowhere where data is"),
         ("def g(x): yield x\nfarm.run(g, [1])", "TypeError", "is a generator function"),
@@ -407,6 +408,50 @@ print(json.dumps([many == [x * x for x in range(3000)], raised, generated, there
     )
     assert (found[0] and "math domain" in found[1]) or "nonnegative" in found[1]
     assert found[2:] == [[x * x for x in range(20)], 9]
+
+
+def test_contracts_are_kept_and_workers_without_work_released(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+def work(seconds):
+    time.sleep(seconds)
+    return seconds
+
+def workers(manager):
+    return len(manager.stats().workers)
+
+seen = []
+with farm.Manager(work, parallelism=8, throughput=250, chunk=1) as manager:
+    # One brings 95 of these a second at the most.
+    began = time.monotonic()
+    for at, _ in enumerate(manager.run(itertools.repeat(0.01))):
+        if time.monotonic() - began > 6:
+            break
+    seen.append(workers(manager))
+    started = manager.compute([0]) and workers(manager)
+    # And of these far more.
+    began = time.monotonic()
+    for _ in manager.run(itertools.repeat(0.0005)):
+        if time.monotonic() - began > 6:
+            break
+    seen.append(workers(manager))
+with farm.Manager(square, parallelism=2, idle=0.5) as manager:
+    first = manager.compute(range(10)), workers(manager)
+    deadline = time.monotonic() + 20
+    while workers(manager) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = workers(manager)
+    again = manager.compute(range(10))
+print(json.dumps([seen, first, left, again]))
+""",
+        tmp_path,
+    )
+    (many, few), first, left, again = found
+    squares = [x * x for x in range(10)]
+    assert 3 <= many <= 5 and few < many, (many, few)
+    assert first[0] == squares and first[1] >= 1
+    assert left == 0 and again == squares
 
 
 def test_a_page_shows_the_farm_at_work_to_who_has_its_token(package: Package, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class Control:
     trusted: bool
     """Whether its results are unpickled."""
     joined: bool = False
+    leaves: bool = False
+    """Whether it gets no further task, and is released when it has none."""
     in_flight: dict[int, Task] = field(default_factory=dict)
     staged: set[int] = field(default_factory=set)
     done: int = 0
@@ -76,8 +78,10 @@ class Control:
 
     def has_room(self, ahead: bool) -> bool:
         """Whether it may have another task, `ahead` of when it is through with those that it has."""
-        if not self.joined or not self.in_flight or not ahead:
-            return self.joined and not self.in_flight
+        if not self.joined or self.leaves:
+            return False
+        if not self.in_flight or not ahead:
+            return not self.in_flight
         few = len(self.in_flight)
         return (self.load < WORK and few < FEW) or (few == 1 and self.load < LONG)
 

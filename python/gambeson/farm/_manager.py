@@ -21,6 +21,7 @@ from gambeson import _native
 from gambeson._progress import Progress, told
 from gambeson.farm import _protocol
 from gambeson.farm._code import StagedCode, pickled
+from gambeson.farm._contract import Contract
 from gambeson.farm._control import Control
 from gambeson.farm._errors import Failure, FarmError, WorkersLost
 from gambeson.farm._explain import Explanation, explain
@@ -28,7 +29,7 @@ from gambeson.farm._graph import Apply, Graph, compile_graph
 from gambeson.farm._page import Page
 from gambeson.farm._pool import Pool, Staged
 from gambeson.farm._protocol import ToManager
-from gambeson.farm._recruit import LOCALHOST, Recruit, Recruiter, address_of, local
+from gambeson.farm._recruit import LOCALHOST, Recruiter, address_of, local
 from gambeson.farm._security import Place, Security
 from gambeson.farm._skeleton import Stage, Stageable, skeleton
 from gambeson.farm._stats import Stats
@@ -52,11 +53,14 @@ class Manager(Generic[A, B]):
     """Computes a program on workers, which it recruits, replaces when they fail, and releases.
 
     A context manager. `program` is a skeleton, or a function. `workers` says where workers come from, this host without
-    it, and `parallelism` how many there are to be, as many as processors without it. `attempts` is how many workers a
-    task may end before it is given up; `retries` how often a task that raised is tried again, and `timeout` the seconds
-    that one may take. `chunk` is how many items go to a worker together: as many as make it worth while, unless it is
-    given. A stream has at most `memory` bytes under way. `patience` is how many seconds a task waits for a worker that
-    may see its data.
+    it, and `parallelism` how many there are to be, as many as processors without it; with a `throughput`, of so many
+    items a second, as many as keep that, and `parallelism` at the most. After `idle` seconds without work they are
+    released, and recruited again when there is some. `attempts` is how many workers a task may end before it is given
+    up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may take. `chunk` is
+    how many items go to a worker together: as many as make it worth while, unless it is given. `verify` is the share of
+    tasks that another worker computes, too. A stream has at most `memory` bytes under way. `patience` is how many
+    seconds a task waits for a worker that may see its data, and `silence` how many a worker may say nothing. Workers
+    connect to the address `listen`, which is found by itself; on this host over shared memory, unless `shm` is false.
     """
 
     def __init__(
@@ -64,6 +68,8 @@ class Manager(Generic[A, B]):
         program: Stageable[A, B],
         *,
         parallelism: int | None = None,
+        throughput: float | None = None,
+        idle: float | None = None,
         workers: Recruiter | Sequence[Recruiter] | None = None,
         security: Security | None = None,
         attempts: int = 3,
@@ -77,15 +83,13 @@ class Manager(Generic[A, B]):
         listen: str | None = None,
         shm: bool = True,
     ) -> None:
-        if parallelism is not None and parallelism < 1:
-            what = f"a parallelism of {parallelism} is none; 1 is the least"
-            raise ValueError(what)
         if attempts < 1 or retries < 0 or memory < 1 or (chunk is not None and chunk < 1):
             raise ValueError("attempts, memory and chunk are 1 at least, and retries 0")
         self.program = skeleton(program)
         self.graph: Graph = compile_graph(self.program)
         self.security = security or Security()
-        self.parallelism = parallelism or len(os.sched_getaffinity(0))
+        processors = len(os.sched_getaffinity(0))
+        self._contract = Contract(processors if parallelism is None else parallelism, throughput, idle)
         self._recruiters = [workers] if isinstance(workers, Recruiter) else list(workers or [local()])
         if not self._recruiters:
             raise ValueError("a farm without a place to recruit workers from computes nothing")
@@ -110,6 +114,7 @@ class Manager(Generic[A, B]):
         self._page: Page | None = None
         self._next = 1
         self._starting = 0
+        self._delivered = 0
         self._futile = 0
         self._began = time.monotonic()
         remote = [one for one in self._recruiters if not one.local]
@@ -140,6 +145,11 @@ class Manager(Generic[A, B]):
         self._thread.start()
         with self._lock:
             self._keep_contract()
+
+    @property
+    def parallelism(self) -> int:
+        """How many workers there are to be at the most."""
+        return self._contract.parallelism
 
     # --- code
 
@@ -172,7 +182,7 @@ class Manager(Generic[A, B]):
 
     def _keep_contract(self) -> None:
         """Recruits as many workers as are missing."""
-        while not self._closed and len(self._pool.controls) + self._starting < self.parallelism:
+        while not self._closed and self._staying() + self._starting < self._contract.wanted:
             reserved = ((one, host) for one in self._recruiters if (host := one.reserve()) is not None)
             place = next(reserved, None)
             if place is None:
@@ -182,6 +192,24 @@ class Manager(Generic[A, B]):
                 return
             self._starting += 1
             threading.Thread(target=self._recruit, args=place, name="recruit", daemon=True).start()
+
+    def _staying(self) -> int:
+        return sum(not control.leaves for control in self._pool.controls.values())
+
+    def _release(self) -> None:
+        """Lets workers go that are too many, first those with the least to do."""
+        controls = self._pool.controls
+        spare = max(0, self._staying() - self._contract.wanted)
+        for control in sorted(controls.values(), key=lambda control: (control.load, len(control.in_flight)))[:spare]:
+            control.leaves = True
+        for control in [control for control in controls.values() if control.leaves and not control.in_flight]:
+            del controls[control.number]
+            if control.joined:
+                with contextlib.suppress(Error):
+                    control.release()
+            with contextlib.suppress(Error):
+                self._domain.unpin(control.recruit.key)
+            threading.Thread(target=self._dismiss, args=(control, 1.0), daemon=True).start()
 
     def _recruit(self, recruiter: Recruiter, host: str) -> None:
         try:
@@ -254,15 +282,16 @@ class Manager(Generic[A, B]):
         with contextlib.suppress(Error):
             self._domain.unpin(control.recruit.key)
         control.close()
-        threading.Thread(target=self._dismiss, args=(control.recruit, control.recruiter), daemon=True).start()
+        threading.Thread(target=self._dismiss, args=(control, 0.0), daemon=True).start()
         self._pool.lost(control, why or how or "it ended")
         self._despair(why or how or "it ended")
         self._keep_contract()
 
-    def _dismiss(self, recruit: Recruit, recruiter: Recruiter) -> None:
-        recruit.dismiss()
+    def _dismiss(self, control: Control, patience: float) -> None:
+        control.recruit.dismiss(patience)
+        control.close()
         with self._lock:
-            recruiter.free(recruit.place)
+            control.recruiter.free(control.recruit.place)
 
     def _despair(self, why: str) -> None:
         """Workers that end as soon as they begin are not replaced for ever."""
@@ -312,7 +341,14 @@ class Manager(Generic[A, B]):
                     self._drop(control, f"nothing was heard of it for {silent:.1f} s")
             elif time.monotonic() - control.heard > JOINING:
                 self._drop(control, f"it did not connect within {JOINING:g} s")
+        pool, now = self._pool, time.monotonic()
+        if not pool.is_idle():
+            self._contract.work(now)
+        joined = sum(control.joined and not control.leaves for control in pool.controls.values())
+        busy = sum(staged.busy for staged in pool.staged.values())
+        self._contract.look(now, joined, self._delivered, busy)
         self._keep_contract()
+        self._release()
 
     # --- streams
 
@@ -339,7 +375,7 @@ class Manager(Generic[A, B]):
         )
 
     def _run(self, inputs: Iterator[A], ordered: bool, returned: bool) -> Iterator[Any]:
-        results, tokens = Results(ordered), Tokens(inputs)
+        results, tokens = Results(ordered, self._count), Tokens(inputs)
         while True:
             self._check()
             self._feed(tokens, results)
@@ -350,6 +386,9 @@ class Manager(Generic[A, B]):
                     if type(outcome) is Failure and not returned:
                         raise outcome.error
                     yield outcome
+
+    def _count(self, items: int) -> None:
+        self._delivered += items
 
     def _feed(self, tokens: Tokens, results: Results) -> None:
         """Takes as many items in as workers can be given."""
@@ -371,6 +410,9 @@ class Manager(Generic[A, B]):
                 for token in fresh:
                     pool.fire(first, token, results, results.enter(token))
                 pool.dispatch()
+                if not pool.controls:
+                    self._contract.work(time.monotonic())
+                    self._keep_contract()
 
     def compute(
         self,
@@ -430,7 +472,7 @@ class Manager(Generic[A, B]):
 
         Raises `FarmError` when they are not there in time.
         """
-        wanted = self.parallelism if count is None else count
+        wanted = self._contract.wanted if count is None else count
         deadline = time.monotonic() + timeout
         while True:
             self._check()

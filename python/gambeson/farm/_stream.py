@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
@@ -18,8 +18,9 @@ T_co = TypeVar("T_co", covariant=True)
 class Results:
     """The results of a run: a frame whose tokens come back in any order, and are taken in one."""
 
-    def __init__(self, ordered: bool) -> None:
+    def __init__(self, ordered: bool, count: Callable[[int], None]) -> None:
         self.ordered = ordered
+        self._count = count
         self.came: queue.SimpleQueue[tuple[int, Token]] = queue.SimpleQueue()
         self.fed = 0
         """Tokens that went in."""
@@ -32,6 +33,7 @@ class Results:
 
     def deliver(self, token: Token, at: int) -> None:
         """A token is through the program."""
+        self._count(token.count)
         self.came.put((at, token))
 
     def enter(self, token: Token) -> int:
