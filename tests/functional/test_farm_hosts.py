@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import hashlib
 import json
 import os
 import subprocess
@@ -12,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import NameOID
 from harness.hosts import Hosts, hosts
 from harness.jobs import Job
 from harness.mpis import Mpi, Unavailable
@@ -326,6 +332,112 @@ print(json.dumps(found))
     # Of two that differ nobody can say who is right: neither result is given out.
     wrong, _, left, sentences = two
     assert wrong and "gave different results of stage 'square'" in sentences[0]
+
+
+class Keys:
+    """Identities as files, and their hashes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make(self, name: str) -> tuple[Path, str]:
+        key = Ed25519PrivateKey.generate()
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+        public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        path = self.folder / f"{name}.pem"
+        path.touch(mode=0o600)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        path.write_bytes(builder.sign(key, None).public_bytes(Encoding.PEM) + private)
+        return path, hashlib.sha256(public).hexdigest()
+
+
+@contextlib.contextmanager
+def station(farmer: Farmer, host: str, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A station that runs on a host."""
+    command = [str(farmer.package.python), "-m", "gambeson.farm", "station", *map(str, arguments)]
+    made = subprocess.Popen(
+        farmer.site.command(host, command), env=farmer.package.environment(), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert made.stdout is not None
+        assert made.stdout.readline().startswith("station ")
+        yield made
+    finally:
+        made.terminate()
+        made.communicate(timeout=10)
+
+
+def test_workers_are_recruited_at_stations_that_are_listed_or_found(farmer: Farmer, tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    (mine, manager), (here, two), (there, three) = keys.make("manager"), keys.make("two"), keys.make("three")
+    stranger, _ = keys.make("stranger")
+    listed = tmp_path / "stations.toml"
+    listed.write_text(f'[[station]]\naddress = "10.77.0.2:7100"\nkey = "{two}"\n[[station]]\nkey = "{three}"\n')
+    pins = tmp_path / "pins"
+    pins.write_text("0" * 64 + "\n")
+    program = f"""
+import socket
+def where(x):
+    time.sleep(0.002)
+    return socket.gethostname(), os.getpid()
+
+def names(workers, identity={str(mine)!r}, **options):
+    with Manager(where, workers=workers, identity=identity, chunk=1, **options) as manager:
+        manager.wait_for_workers()
+        found = manager.compute(range(100))
+        return sorted({{name for name, _ in found}}), sorted({{pid for _, pid in found}})
+
+both = names(farm.stations(file={str(listed)!r}, slots=1), parallelism=2)
+one = names(farm.stations("10.77.0.2:7100={two}"), parallelism=2)
+refusals = []
+for attempt in [
+    lambda: names(farm.stations("10.77.0.2:7100={three}"), parallelism=1),
+    lambda: names(farm.stations("10.77.0.2:7100={two}"), identity={str(stranger)!r}, parallelism=1),
+    lambda: names(farm.stations("{manager}"), parallelism=1),
+    lambda: farm.stations("10.77.0.2:7100=abc"),
+]:
+    try:
+        attempt()
+        refusals.append(None)
+    except (farm.FarmError, ValueError) as error:
+        refusals.append(str(error))
+print(json.dumps([both, one, refusals]))
+"""
+    with station(farmer, "h2", "--identity", here, "--manager", manager) as first:
+        with station(farmer, "h3", "--identity", there, "--manager", manager, "--announce", "--slots", "1"):
+            both, one, refusals = farmer.run(program)
+        assert both[0] == ["h2", "h3"] and one[0] == ["h2"] and len(one[1]) == 2
+        other_key, unknown, nobody, malformed = refusals
+        assert "the other end's key is neither pinned here" in other_key
+        assert "starts no worker" in unknown
+        assert "no station on this network answers" in nobody and "--announce" in nobody
+        assert "no key hash of 64 hexadecimal digits" in malformed
+        # The managers are gone: so are the workers.
+        deadline = time.monotonic() + 10
+        while any(Path(f"/proc/{pid}").exists() for pid in one[1]):
+            assert time.monotonic() < deadline, "a worker is left"
+            time.sleep(0.1)
+        assert first.poll() is None
+    with station(farmer, "h2", "--identity", here, "--manager", manager, "--pinned", pins):
+        found = farmer.run(f"""
+def square(x): return x * x
+workers = farm.stations("10.77.0.2:7100={two}")
+with Manager(square, workers=workers, identity={str(mine)!r}, parallelism=1) as manager:
+    print(json.dumps([outcomes(manager.compute([1], errors="return")), manager.hashes]))
+""")
+        (sentence,), hashes = found
+        assert f"has the hash {hashes['square']}, which is not among those that this worker was pinned to" in sentence
+        pins.write_text(hashes["square"] + "\n")
+        again = farmer.run(f"""
+def square(x): return x * x
+workers = farm.stations("10.77.0.2:7100={two}")
+with Manager(square, workers=workers, identity={str(mine)!r}, parallelism=1) as manager:
+    print(json.dumps(manager.compute([3])))
+""")
+        assert again == [9]
 
 
 def test_nobody_but_invited_workers_gets_in(farmer: Farmer, tmp_path: Path) -> None:

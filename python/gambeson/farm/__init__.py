@@ -45,6 +45,7 @@ from gambeson.farm._manager import Manager, run
 from gambeson.farm._recruit import Recruiter, local, mpi, slurm, ssh
 from gambeson.farm._security import Security
 from gambeson.farm._skeleton import Skeleton, farm, iterate, map, pipeline, reduce, scan, stage
+from gambeson.farm._stations import Stations, stations
 from gambeson.farm._stats import Stats
 from gambeson.farm._stream import files, lines, messages
 
@@ -66,6 +67,7 @@ __all__ = [
     "Security",
     "Skeleton",
     "StageError",
+    "Stations",
     "Stats",
     "TaskTimeout",
     "WorkersLost",
@@ -88,4 +90,5 @@ __all__ = [
     "slurm",
     "ssh",
     "stage",
+    "stations",
 ]

@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence, Sized
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from gambeson import _native
@@ -59,7 +60,8 @@ class Manager(Generic[A, B]):
     up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may take. `chunk` is
     how many items go to a worker together: as many as make it worth while, unless it is given. `verify` is the share of
     tasks that another worker computes, too. A stream has at most `memory` bytes under way. `patience` is how many
-    seconds a task waits for a worker that may see its data, and `silence` how many a worker may say nothing. Workers
+    seconds a task waits for a worker that may see its data, and `silence` how many a worker may say nothing. `identity`
+    is a file with the manager's key and certificate (PEM), by which stations know it; a fresh key without it. Workers
     connect to the address `listen`, which is found by itself; on this host over shared memory, unless `shm` is false.
     """
 
@@ -80,6 +82,7 @@ class Manager(Generic[A, B]):
         memory: int = 256 << 20,
         patience: float = 60.0,
         silence: float = 10.0,
+        identity: str | os.PathLike[str] | None = None,
         listen: str | None = None,
         shm: bool = True,
     ) -> None:
@@ -93,6 +96,7 @@ class Manager(Generic[A, B]):
         self._recruiters = [workers] if isinstance(workers, Recruiter) else list(workers or [local()])
         if not self._recruiters:
             raise ValueError("a farm without a place to recruit workers from computes nothing")
+        self._closed = True
         self._memory = memory
         self._patience = patience
         self._silence = silence
@@ -105,11 +109,10 @@ class Manager(Generic[A, B]):
         for instruction in self.graph.instructions:
             if stages := instruction.stages():
                 self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
-        self._open(listen)
+        self._open(listen, Identity.generate() if identity is None else _read_identity(identity))
 
-    def _open(self, listen: str | None) -> None:
+    def _open(self, listen: str | None, identity: Identity) -> None:
         self._inbox = _native.NativeInbox()
-        self._closed = False
         self._failure: BaseException | None = None
         self._page: Page | None = None
         self._next = 1
@@ -120,14 +123,12 @@ class Manager(Generic[A, B]):
         remote = [one for one in self._recruiters if not one.local]
         here = LOCALHOST
         if remote:
-            here = next(
-                (address_towards(found) for one in remote for host in one.hosts if (found := address_of(host))), ""
-            )
+            hosts = (host for one in remote for host in one.reachable())
+            here = next((address_towards(found) for host in hosts if (found := address_of(host))), "")
             here = here or address_of(platform.node()) or LOCALHOST
         self._listen = listen or f"{here}:0"
         self._address = self._listen.rpartition(":")[0].strip("[]")
         policy = Policy.parse(self.security.document, "the farm's policy")
-        identity = Identity.generate()
         self._key = identity.key_hash
         address = None if self._address in ("0.0.0.0", "::") else self._address
         self._domain = Domain(
@@ -141,6 +142,7 @@ class Manager(Generic[A, B]):
         )
         self._signed: dict[str, str] = {}
         self._sign_all()
+        self._closed = False
         self._thread = threading.Thread(target=_serve, args=(weakref.ref(self), self._inbox), name="farm", daemon=True)
         self._thread.start()
         with self._lock:
@@ -213,7 +215,7 @@ class Manager(Generic[A, B]):
 
     def _recruit(self, recruiter: Recruiter, host: str) -> None:
         try:
-            recruit = recruiter.start(host)
+            recruit = recruiter.start(host, self._domain)
         except FarmError as error:
             with self._lock:
                 recruiter.free(host)
@@ -248,7 +250,7 @@ class Manager(Generic[A, B]):
         )
         try:
             recruit.invite(invitation)
-        except OSError:
+        except (OSError, Error):
             self._inbox.put(number, ToManager.LOST, 0, 0, b"it ended before it was invited")
             return
         recruit.wait()
@@ -513,7 +515,7 @@ class Manager(Generic[A, B]):
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_closed", True) is False:
+        if not getattr(self, "_closed", True):
             self.close()
 
 
@@ -539,6 +541,11 @@ def _serve(manager: weakref.ref[Manager[Any, Any]], inbox: _native.NativeInbox) 
             if not isinstance(error, Error):
                 raise
         del there
+
+
+def _read_identity(path: str | os.PathLike[str]) -> Identity:
+    pem = Path(path).read_bytes()
+    return Identity.from_pem(pem, pem)
 
 
 def _shown(results: Iterator[B], total: int | None, progress: bool | Progress) -> Iterator[B]:

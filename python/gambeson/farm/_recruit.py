@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 
 from gambeson.farm._errors import FarmError
 from gambeson.farm.worker import Invitation
+from gambeson.link import Domain
 
 LOCALHOST = "127.0.0.1"
 
 
 @dataclass(eq=False)
 class Recruit:
-    """A worker that was started, and is not invited yet."""
+    """A worker that was started."""
 
     name: str
     place: str
@@ -32,26 +33,52 @@ class Recruit:
     host: str
     address: str | None
     local: bool
-    process: subprocess.Popen[str]
     key: bytes
 
     def invite(self, invitation: Invitation) -> None:
-        """Tells it where to connect."""
+        """Tells it where to connect.
+
+        Raises `OSError`, or an error of links.
+        """
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Waits until it has ended."""
+        raise NotImplementedError
+
+    def ended(self) -> str | None:
+        """How it ended; none while it runs, or if nobody knows."""
+        raise NotImplementedError
+
+    def dismiss(self, patience: float = 0.0) -> None:
+        """Ends it, if it does not end by itself in so many seconds."""
+        raise NotImplementedError
+
+
+def told(status: int | None) -> str | None:
+    """A process's status, in words."""
+    if status is None:
+        return None
+    if status < 0:
+        return f"it was ended by {signal.Signals(-status).name}"
+    return f"it exited with status {status}"
+
+
+@dataclass(eq=False)
+class Process(Recruit):
+    """A worker behind a process of this host: itself, or what started it elsewhere."""
+
+    process: subprocess.Popen[str]
+
+    def invite(self, invitation: Invitation) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(invitation.encode())
         self.process.stdin.flush()
 
     def ended(self) -> str | None:
-        """How its process ended; none while it runs."""
-        status = self.process.poll()
-        if status is None:
-            return None
-        if status < 0:
-            return f"it was ended by {signal.Signals(-status).name}"
-        return f"it exited with status {status}"
+        return told(self.process.poll())
 
     def dismiss(self, patience: float = 0.0) -> None:
-        """Ends it, if it does not end by itself in time."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -61,7 +88,7 @@ class Recruit:
             self.process.wait()
 
     def wait(self) -> None:
-        """Waits until it has ended: its pipe ends when it does."""
+        # Its pipe ends when it does.
         assert self.process.stdout is not None
         with contextlib.suppress(OSError), self.process.stdout as pipe:
             pipe.read()
@@ -90,6 +117,10 @@ class Recruiter:
     _distrusted: set[str] = field(default_factory=set)
     _count: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
+    def reachable(self) -> list[str]:
+        """Hosts that workers will be on, or their addresses, as far as they are known."""
+        return list(self.hosts)
+
     def reserve(self) -> str | None:
         """A place for another worker, on the host with the fewest, if one is free. The manager's lock is held."""
         hosts = [host for host in self.hosts if host not in self._distrusted]
@@ -110,11 +141,12 @@ class Recruiter:
         """A place that is not needed, or not any more. The manager's lock is held."""
         self._started[host] -= 1
 
-    def start(self, host: str) -> Recruit:
-        """Starts a worker in a place that was reserved, and waits for its key.
+    def start(self, host: str, domain: Domain) -> Recruit:
+        """Starts a worker in a place that was reserved, and waits for its key. `domain` is the manager's.
 
         Raises `FarmError`.
         """
+        del domain
         name = f"{self.label}-{next(self._count)}"
         python = [self.python] if isinstance(self.python, str) else self.python
         worker = [*python, "-m", "gambeson.farm"]
@@ -147,7 +179,7 @@ class Recruiter:
             )
             raise FarmError(what) from error
         address = LOCALHOST if self.local else address_of(host)
-        return Recruit(name, host, "localhost" if self.local else host, address, self.local, process, key)
+        return Process(name, host, "localhost" if self.local else host, address, self.local, key, process)
 
 
 def local() -> Recruiter:
@@ -184,5 +216,5 @@ def address_of(host: str) -> str | None:
     """The address of a host, if its name has one."""
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)[0][4][0])
-    except OSError:
+    except (OSError, UnicodeError):
         return None

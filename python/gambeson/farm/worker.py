@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import faulthandler
 import json
@@ -17,6 +18,7 @@ import threading
 import time
 from array import array
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gambeson import _native
@@ -274,8 +276,12 @@ def _unsendable(error: Exception, result: object, plain: bool) -> tuple[str, str
     return sentence, f"{text}\n{sentence}", None
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """A worker of a manager that started it: the key goes out, the invitation comes in."""
+    parser = argparse.ArgumentParser(prog="python -m gambeson.farm", description=main.__doc__)
+    parser.add_argument("--pinned", type=Path, help="run only code whose SHA-256 stands in this file, one a line")
+    options = parser.parse_args(arguments)
+    pinned = None if options.pinned is None else frozenset(options.pinned.read_text(encoding="utf-8").split())
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     identity = Identity.generate()
@@ -287,7 +293,7 @@ def main() -> int:
     line = sys.stdin.readline()
     if not line:
         return 1
-    interpreter = Interpreter(Invitation.decode(line), identity)
+    interpreter = Interpreter(Invitation.decode(line), identity, pinned)
     threading.Thread(target=_follow, name="lifeline", daemon=True).start()
     threading.Thread(target=interpreter.watch, name="watch", daemon=True).start()
     interpreter.serve()
