@@ -268,7 +268,7 @@ def recorded(self, number, word, parts):
 
 worker.Interpreter._compute = recorded
 worker.Interpreter._answer = answer
-sys.exit(worker.main())
+sys.exit(worker.main([]))
 """
 
 

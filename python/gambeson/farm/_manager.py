@@ -188,7 +188,8 @@ class Manager(Generic[A, B]):
             reserved = ((one, host) for one in self._recruiters if (host := one.reserve()) is not None)
             place = next(reserved, None)
             if place is None:
-                if not self._pool.controls and not self._starting:
+                spent = all(one.is_spent() for one in self._recruiters)
+                if spent and not self._pool.controls and not self._starting:
                     what = "no worker is left, and none can be recruited where workers are to come from"
                     self._failure = self._failure or WorkersLost(what)
                 return
@@ -219,6 +220,7 @@ class Manager(Generic[A, B]):
         except FarmError as error:
             with self._lock:
                 recruiter.free(host)
+                recruiter.failed(host)
                 self._starting -= 1
                 self._futile += 1
                 self._despair(str(error))
@@ -280,6 +282,7 @@ class Manager(Generic[A, B]):
         how = control.recruit.ended()
         if control.done == 0:
             self._futile += 1
+            control.recruiter.failed(control.recruit.place)
         print(f"gambeson.farm: worker {control} is lost: {why or how or 'it ended'}", file=sys.stderr)
         with contextlib.suppress(Error):
             self._domain.unpin(control.recruit.key)
@@ -313,7 +316,9 @@ class Manager(Generic[A, B]):
                     continue
                 if kind == ToManager.RESULT:
                     pool.result(control, number, word, parts)
-                    self._futile = 0
+                    if control.done == 1:
+                        self._futile = 0
+                        control.recruiter.worked(control.recruit.place)
                 elif kind == ToManager.HELLO:
                     self._joined(control, parts)
                 elif kind == ToManager.LOST:

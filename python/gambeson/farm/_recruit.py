@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ from gambeson.farm.worker import Invitation
 from gambeson.link import Domain
 
 LOCALHOST = "127.0.0.1"
+REST, REST_MAX = 0.1, 30.0
+"""Seconds before a worker is started again where one failed."""
 
 
 @dataclass(eq=False)
@@ -115,6 +118,8 @@ class Recruiter:
     label: str = "worker"
     _started: dict[str, int] = field(default_factory=dict)
     _distrusted: set[str] = field(default_factory=set)
+    _resting: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Until when nothing is tried on a host, and for how long that is."""
     _count: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def reachable(self) -> list[str]:
@@ -123,7 +128,12 @@ class Recruiter:
 
     def reserve(self) -> str | None:
         """A place for another worker, on the host with the fewest, if one is free. The manager's lock is held."""
-        hosts = [host for host in self.hosts if host not in self._distrusted]
+        now = time.monotonic()
+        hosts = [
+            host
+            for host in self.hosts
+            if host not in self._distrusted and self._resting.get(host, (0.0, 0.0))[0] <= now
+        ]
         if not hosts:
             return None
         host = min(hosts, key=lambda name: self._started.get(name, 0))
@@ -131,6 +141,20 @@ class Recruiter:
             return None
         self._started[host] = self._started.get(host, 0) + 1
         return host
+
+    def is_spent(self) -> bool:
+        """Whether no place will ever be free: all hosts are distrusted."""
+        return all(host in self._distrusted for host in self.hosts)
+
+    def failed(self, host: str) -> None:
+        """A worker ended there before it did anything: the next one waits, longer each time. The lock is held."""
+        _, before = self._resting.get(host, (0.0, 0.0))
+        delay = min(REST_MAX, max(REST, 2 * before))
+        self._resting[host] = (time.monotonic() + delay, delay)
+
+    def worked(self, host: str) -> None:
+        """A worker there does something. The manager's lock is held."""
+        self._resting.pop(host, None)
 
     def distrust(self, host: str) -> None:
         """A worker there lied: none is started there again. The manager's lock is held."""
