@@ -187,7 +187,11 @@ pub(crate) struct Binding {
     pub(crate) grant: Grant,
 }
 
-/// A request at its endpoint, as a threaded handler gets it.
+/// Which link a request came over; of one domain, no two links have the same, nor ever had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkName(SessionKey, u64);
+
+/// A request at its endpoint, as a threaded or queued handler gets it.
 pub struct Request {
     /// The handler's number.
     pub handler: u32,
@@ -219,6 +223,12 @@ impl Request {
             Some(shared) => shared.until_room(self.reply.to),
             None => Err(Error::Lost("the domain has closed".into())),
         }
+    }
+
+    /// Which link it came over.
+    #[must_use]
+    pub fn link(&self) -> LinkName {
+        LinkName(self.reply.to.session, self.reply.to.link)
     }
 
     pub(crate) fn shared(&self) -> Option<Arc<Shared>> {

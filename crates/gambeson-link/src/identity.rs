@@ -91,6 +91,17 @@ impl Identity {
     pub fn key_hash(&self) -> KeyHash {
         self.hash
     }
+
+    /// The certificates, its own first, in DER.
+    pub fn certificates(&self) -> impl Iterator<Item = &[u8]> {
+        self.chain.iter().map(AsRef::as_ref)
+    }
+
+    /// The private key in DER: PKCS #8 (RFC 5958), if it was generated here.
+    #[must_use]
+    pub fn private_key(&self) -> &[u8] {
+        self.key.secret_der()
+    }
 }
 
 impl fmt::Debug for Identity {

@@ -46,7 +46,7 @@ mod stream;
 pub mod transform;
 
 pub use domain::{Config, Domain, Endpoint, Progress};
-pub use endpoint::{Attributes, Handlers, Request};
+pub use endpoint::{Attributes, Handlers, LinkName, Request};
 pub use error::Error;
 pub use gambeson_proto::policy::Policy;
 pub use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Refusal, Startpoint as Capability, Window};

@@ -124,6 +124,46 @@ fn requests_without_an_answer_all_arrive_in_order_and_memory_stays_bounded() {
 }
 
 #[test]
+fn a_queue_gets_requests_in_their_order_and_holds_their_senders_to_its_pace() {
+    over_both(|over| {
+        let server = server(over);
+        let (queue, queued) = mpsc::channel();
+        let handlers = Handlers::new().queued(0, move |request| queue.send(request).expect("the test takes them"));
+        let endpoint = server.domain.endpoint(Attributes::default(), handlers).expect("an endpoint");
+        let client = Domain::open(config(of_job())).expect("a domain");
+        let capability = endpoint.startpoint([]).expect("a startpoint");
+        let [one, other] = [(); 2].map(|()| client.startpoint(&capability, PATIENCE).expect("a link"));
+        let sent = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for at in 0..1000_u64 {
+                    one.send(0, &[&at.to_le_bytes()[..], &[7; 10_000]].concat()).expect("it goes");
+                    sent.store(at + 1, Ordering::Relaxed);
+                }
+            });
+            std::thread::sleep(Duration::from_millis(300));
+            // A window of 1 MiB, and the one that waits.
+            let before = sent.load(Ordering::Relaxed);
+            assert!((1..=105).contains(&before), "{before} went while nobody took them");
+            other.send(0, b"beside them").expect("its own window");
+            let mut links = Vec::new();
+            let mut next = 0_u64;
+            while next < 1000 || links.len() < 2 {
+                let request: Request = queued.recv_timeout(PATIENCE).expect("a request");
+                if !links.contains(&request.link()) {
+                    links.push(request.link());
+                }
+                if request.payload.len() > 1000 {
+                    assert_eq!((&request.payload[..8], request.link()), (&next.to_le_bytes()[..], links[0]));
+                    next += 1;
+                }
+            }
+            assert_ne!(links[0], links[1]);
+        });
+    });
+}
+
+#[test]
 fn a_stream_ends_and_many_requests_are_under_way_at_once() {
     over_both(|over| {
         let server = server(over);
