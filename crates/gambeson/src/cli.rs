@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::part;
 use crate::commands::{
-    audit, bench, completion, directory, doctor, enter, file, keep, key, manual, policy, run, sim, start,
+    audit, bench, completion, directory, doctor, enter, file, keep, key, manual, policy, proxy, run, sim, start,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Directory(directory::Arguments),
     Key(key::Arguments),
     File(file::Arguments),
+    Proxy(proxy::Arguments),
     Audit(audit::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -55,6 +56,7 @@ impl Command {
             Self::Directory(arguments) => directory::execute(&arguments),
             Self::Key(arguments) => key::execute(&arguments),
             Self::File(arguments) => file::execute(&arguments),
+            Self::Proxy(arguments) => proxy::execute(&arguments),
             Self::Audit(arguments) => audit::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),

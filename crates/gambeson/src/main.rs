@@ -16,9 +16,11 @@ mod libraries;
 mod machine;
 #[allow(unsafe_code)] // speaks C to the MPI library
 mod mpi;
+mod pem;
 mod plan;
 mod policy_files;
 mod probe;
+mod proxy;
 mod report;
 mod supervise;
 mod trace;

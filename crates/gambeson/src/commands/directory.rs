@@ -1,15 +1,14 @@
 //! `gambeson directory keygen|sign|check`: what a site says of its hosts, signed, and whether it holds.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use clap::{Args, Subcommand};
-use data_encoding::BASE64;
 use gambeson_proto::directory::{
     Attach, Directory, DirectoryError, Expected, Host, LENGTH_MAX, compose, date, enclose, message, transport_name,
 };
@@ -17,9 +16,9 @@ use gambeson_site::directory::{self, DIRECTORY, ED25519, Error, FOLDER, SITE_KEY
 use pki_types::PrivatePkcs8KeyDer;
 use pki_types::pem::PemObject;
 use serde_json::json;
-use zeroize::Zeroizing;
 
 use crate::failure::{Failure, STATUSES, Status};
+use crate::pem::{self, Secret};
 
 /// Signs and explains the site directory, by which links choose their transports
 #[derive(Args)]
@@ -123,9 +122,10 @@ impl Keygen {
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(secret.as_ref()).expect("it was made this moment");
         let public = [&ED25519[..], key.public_key().as_ref()].concat();
         let [secret_path, public_path] = ["key", "pub"].map(|end| with_end(&self.name, end));
-        let secret = pem("PRIVATE KEY", secret.as_ref());
-        create(&secret_path, 0o600, secret.as_bytes())?;
-        if let Err(failure) = create(&public_path, 0o644, pem("PUBLIC KEY", &public).as_bytes()) {
+        let secret = pem::encode("PRIVATE KEY", secret.as_ref());
+        pem::create(&secret_path, 0o600, secret.as_bytes(), KNOWN)?;
+        let public = pem::encode("PUBLIC KEY", &public);
+        if let Err(failure) = pem::create(&public_path, 0o644, public.as_bytes(), KNOWN) {
             let _ = fs::remove_file(&secret_path);
             return Err(failure);
         }
@@ -135,39 +135,13 @@ impl Keygen {
     }
 }
 
+const KNOWN: &str = "hosts may know the site";
+
 fn with_end(name: &Path, end: &str) -> PathBuf {
     let mut path = name.as_os_str().to_owned();
     path.push(".");
     path.push(end);
     path.into()
-}
-
-/// RFC 7468.
-fn pem(what: &str, der: &[u8]) -> Zeroizing<String> {
-    let coded = Zeroizing::new(BASE64.encode(der));
-    let mut text = Zeroizing::new(String::with_capacity(2 * coded.len() + 80));
-    text.push_str(&format!("-----BEGIN {what}-----\n"));
-    for line in coded.as_bytes().chunks(64) {
-        text.push_str(std::str::from_utf8(line).expect("base 64 is text"));
-        text.push('\n');
-    }
-    text.push_str(&format!("-----END {what}-----\n"));
-    text
-}
-
-fn create(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Failure> {
-    let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let written = made.and_then(|mut file| file.write_all(bytes));
-    written.map_err(|cause| match cause.kind() {
-        io::ErrorKind::AlreadyExists => Failure::refused(format!(
-            "{} is there already, and hosts may know the site by it; give another name, or move it away",
-            path.display()
-        )),
-        _ => Failure::system(format!(
-            "{} cannot be written ({cause}); name a place that you may write to",
-            path.display()
-        )),
-    })
 }
 
 impl Sign {
@@ -222,31 +196,16 @@ fn read_text(path: &Path) -> Result<String, Failure> {
 }
 
 fn secret_key(path: &Path) -> Result<Ed25519KeyPair, Failure> {
-    let cannot = |cause: io::Error| {
-        Failure::unavailable(format!(
-            "the site's secret key {} cannot be read ({cause}); name it with --key, or make one with `gambeson directory \
-             keygen`",
-            path.display()
-        ))
-    };
-    let mut file = File::open(path).map_err(cannot)?;
-    let metadata = file.metadata().map_err(cannot)?;
-    if !metadata.is_file() || metadata.len() > KEY_LENGTH_MAX {
-        return Err(no_key(path));
-    }
-    let mut bytes = Zeroizing::new(vec![0; metadata.len() as usize]);
-    file.read_exact(&mut bytes).map_err(cannot)?;
-    let der = PrivatePkcs8KeyDer::from_pem_slice(&bytes).map_err(|_| no_key(path))?;
-    if metadata.mode() & 0o077 != 0 {
-        return Err(Failure::refused(format!(
-            "the site's secret key {} is open to others (mode {:04o}), who could sign with it; chmod 600 it, and make a new \
-             one if others could read it",
-            path.display(),
-            metadata.mode() & 0o7777
-        )));
-    }
+    let parse = |bytes: &[u8]| PrivatePkcs8KeyDer::from_pem_slice(bytes).ok();
+    let der = pem::read(path, &SECRET, parse, || no_key(path))?;
     Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der()).map_err(|_| no_key(path))
 }
+
+const SECRET: Secret = Secret {
+    what: "the site's secret key",
+    others: "who could sign with it",
+    remedy: "name it with --key, or make one with `gambeson directory keygen`",
+};
 
 fn no_key(path: &Path) -> Failure {
     Failure::refused(format!(
@@ -367,5 +326,3 @@ pub(crate) fn left(directory: &Directory) -> String {
         _ => format!("in {} days", seconds.div_ceil(86_400)),
     }
 }
-
-const KEY_LENGTH_MAX: u64 = 64 << 10;

@@ -12,6 +12,7 @@ pub(crate) mod keep;
 pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod policy;
+pub(crate) mod proxy;
 pub(crate) mod run;
 pub(crate) mod sim;
 pub(crate) mod start;

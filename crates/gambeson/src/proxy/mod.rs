@@ -1,0 +1,48 @@
+//! A pair of encrypting proxies in front of a TCP service (secure-muskel paper, section 4.6).
+//!
+//! ```text
+//!  client ── TCP ── near ══ a link for each connection ══ far ── TCP ── service
+//!
+//!                   near ── OPEN, for a stream ──────────> far    connect to the service
+//!                        ── DATA: bytes; none: end of file ─>
+//!                        <─ the stream: bytes; none: end of file; its last word, none: both directions have ended ──
+//!                        ── RESET ─────────────────────────>
+//! ```
+//!
+//! Whatever else ends a connection is a reset at its other end, never an end of file: a refusal in place of the stream's
+//! last word, a link or a session that is lost. A direction is held to the pace of who reads it by the link's window one
+//! way and by the stream's the other, so memory is bounded and a connection that stalls holds up no other.
+
+pub(crate) mod far;
+pub(crate) mod identity;
+pub(crate) mod near;
+mod socket;
+
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The class of the links, by which policies go; the name under which the far end is published, and the role that may have
+/// it.
+pub(crate) const CLASS: &str = "proxy";
+
+/// Asks for a connection to the service; its answers are what the service sends.
+const OPEN: u32 = 0;
+/// Bytes for the service; none: there are no more.
+const DATA: u32 = 1;
+/// The connection is no more.
+const RESET: u32 = 2;
+
+/// Bytes that are read and sealed at once: a record's.
+const CHUNK: usize = 64 << 10;
+/// Who waits looks so often whether the other end is still there, which mostly is said.
+const LOOK: Duration = Duration::from_secs(5);
+/// A connection has a thread for each direction, which calls little.
+const STACK: usize = 256 << 10;
+
+/// Lets this process have as many descriptors as it may: each connection takes two.
+pub(crate) fn allow_connections() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Whoever may not has those that there are.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
