@@ -33,22 +33,23 @@ impl Reset {
     }
 }
 
-/// A socket that resets its connection when it is dropped, unless both directions have ended.
+/// A socket whose connection is reset when it is closed, also by the end of this process, unless both directions have
+/// ended.
 pub(crate) struct Socket {
     stream: TcpStream,
     reset: Arc<Reset>,
     /// A write has heard that the connection is broken: the kernel tells that once, and reads an end of file afterwards.
     broken: Mutex<bool>,
-    ended: AtomicBool,
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, reset: Arc<Reset>) -> io::Result<Self> {
+    pub(crate) fn new(stream: TcpStream, given_up: Arc<Reset>) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        reset(&stream);
         // The other end may be switched off, and nobody say so.
         set_socket_keepalive(&stream, true)?;
-        Ok(Socket { stream, reset, broken: Mutex::new(false), ended: AtomicBool::new(false) })
+        Ok(Socket { stream, reset: given_up, broken: Mutex::new(false) })
     }
 
     /// Reads what is there, and waits for something at most so long, if not for ever; [`ErrorKind::WouldBlock`] if nothing
@@ -92,7 +93,7 @@ impl Socket {
 
     /// Both directions have ended: there is nothing to reset.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
+        let _ = set_socket_linger(&self.stream, None);
     }
 
     fn wait(&self, what: PollFlags, patience: Option<Duration>) -> io::Result<()> {
@@ -109,14 +110,6 @@ impl Socket {
             return Err(ErrorKind::ConnectionAborted.into());
         }
         if ready == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if !self.ended.load(Ordering::Relaxed) {
-            reset(&self.stream);
-        }
     }
 }
 
