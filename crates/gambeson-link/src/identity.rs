@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::Ed25519KeyPair;
 use gambeson_proto::key_schedule::JobKeys;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::RootCertStore;
@@ -62,11 +64,14 @@ impl Identity {
     /// # Errors
     /// When the system gives no randomness.
     pub fn generate() -> Result<Self, Error> {
-        let made = KeyPair::generate_for(&PKCS_ED25519);
-        let made = made.and_then(|key| Ok((CertificateParams::new(Vec::new())?.self_signed(&key)?, key)));
-        let (certificate, key) = made.map_err(|cause| Error::identity(format!("no key could be made: {cause}")))?;
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        Self::new(vec![certificate.der().clone()], key)
+        // Without the public key, which makes it one that OpenSSL does not read.
+        let key = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new());
+        let key = key.map_err(|_| Error::identity("the kernel gives no random numbers, so no key could be made".into()))?;
+        let key = PrivatePkcs8KeyDer::from(key.as_ref().to_vec());
+        let made = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519);
+        let made = made.and_then(|pair| CertificateParams::new(Vec::new())?.self_signed(&pair));
+        let certificate = made.map_err(|cause| Error::identity(format!("no key could be made: {cause}")))?;
+        Self::new(vec![certificate.der().clone()], key.into())
     }
 
     /// A certificate with its chain and its private key, both in PEM (RFC 7468).

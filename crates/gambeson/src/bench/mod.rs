@@ -5,6 +5,7 @@ pub(crate) mod files;
 pub(crate) mod link;
 pub(crate) mod part;
 mod plot;
+pub(crate) mod proxy;
 mod statistics;
 mod table;
 

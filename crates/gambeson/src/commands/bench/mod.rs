@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::{self, Picture, Wanted, coupled, link};
+use crate::bench::{self, Picture, Wanted, coupled, link, proxy};
 use crate::failure::Failure;
 use crate::probe::job::Starter;
 
@@ -29,6 +29,7 @@ enum What {
     Files(Files),
     Link(Link),
     Coupled(Coupled),
+    Proxy(Proxy),
     Sim(Sim),
 }
 
@@ -133,6 +134,38 @@ runs must end in the same state to the last bit, whatever their links; else the 
 
   gambeson bench coupled --days 20 --json coupled.json";
 
+/// A client and a service of TCP: directly, through a pair of `gambeson proxy`, and through one of stunnel's
+#[derive(Args)]
+#[command(after_long_help = WHAT_PROXIES_ARE_COMPARED_WITH)]
+struct Proxy {
+    /// Length of one stream, in MiB
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    mebibytes: u32,
+    /// Rounds, each of all sides
+    #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Leave stunnel out, for which Debian's package is stunnel4
+    #[arg(long)]
+    no_stunnel: bool,
+    /// Write all values to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const WHAT_PROXIES_ARE_COMPARED_WITH: &str = "\
+All processes are on this host and speak over the loopback interface, so who moves bytes shares the
+processors with who seals them.
+
+  down, up   one stream from the service, and to it until the service has it all
+  CPU        processor time of both proxies for each gigabyte, both directions together
+  64 B       a request and its answer on a connection that there is
+  connect    a connection, a request on it, its answer and the end
+
+stunnel is given TLS 1.3 and the certificates of both ends; it makes a TLS connection for each of TCP. A
+round measures all sides in turn, and who is first changes.
+
+  gambeson bench proxy --json proxy.json";
+
 /// Latency, bandwidth and message rate between two processes, plain and sealed in alternation
 #[derive(Args)]
 #[command(after_long_help = WHAT_IS_COMPARED)]
@@ -193,6 +226,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         What::Files(arguments) => arguments.execute(),
         What::Link(arguments) => links(arguments),
         What::Coupled(arguments) => coupled(arguments),
+        What::Proxy(arguments) => proxies(arguments),
         What::Sim(arguments) => simulator(arguments),
     }
 }
@@ -215,6 +249,18 @@ fn coupled(arguments: &Coupled) -> Result<ExitCode, Failure> {
         Some(path) => write_json(path, &report).map(|()| ExitCode::SUCCESS),
         None => Ok(ExitCode::SUCCESS),
     }
+}
+
+fn proxies(arguments: &Proxy) -> Result<ExitCode, Failure> {
+    let &Proxy { mebibytes, rounds, no_stunnel, .. } = arguments;
+    let wanted = proxy::Wanted { bytes: u64::from(mebibytes) << 20, rounds: rounds as usize, stunnel: !no_stunnel };
+    let (load, progress) = (load_before(), progress());
+    let report = proxy::bench(&wanted, load, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    print!("{}", report.text());
+    arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &report))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn links(arguments: &Link) -> Result<ExitCode, Failure> {
