@@ -281,7 +281,8 @@ impl Shared {
                 continue;
             }
             spins += 1;
-            if spins < SPINS {
+            // With a thread of the domain's own at work, asking as well takes the lock, and a processor, away from it.
+            if spins < SPINS && self.progress == Progress::Manual {
                 drop(state);
                 std::hint::spin_loop();
                 continue;
