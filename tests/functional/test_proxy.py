@@ -29,11 +29,11 @@ CANARY = b"the patient in bed seven has a broken heart"
 
 
 class End:
-    """A proxy that runs."""
+    """A proxy, or a relay, that runs."""
 
-    def __init__(self, gambeson: Path, place: Path, *words: str) -> None:
+    def __init__(self, gambeson: Path, place: Path, *words: str, host: Callable[[list[str]], list[str]] = list) -> None:
         self.process = subprocess.Popen(
-            [str(gambeson), "proxy", *words, "--json"],
+            host([str(gambeson), *words, "--json"]),
             cwd=place,
             env=clean_environment(),
             stdout=subprocess.PIPE,
@@ -50,9 +50,10 @@ class End:
             self._reader.join(PATIENCE)
             raise AssertionError(f"no proxy: status {self.process.returncode}: {self.said}")
         ready = json.loads(line)
-        host, port = ready["listening"].rsplit(":", 1)
-        self.address = (host, int(port))
-        self.key = ready["key"]
+        self.address = ("nowhere", 0)
+        if ready["listening"]:
+            address, port = ready["listening"].rsplit(":", 1)
+            self.address = (address, int(port))
 
     def _read(self) -> None:
         assert self.process.stderr
@@ -94,9 +95,9 @@ class Place:
         self.ends = contextlib.ExitStack()
         self.keys = {name: self.keygen(f"{name}.pem") for name in ("near", "far", "stranger")}
 
-    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: str, command: str = "proxy") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.gambeson), "proxy", *words],
+            [str(self.gambeson), command, *words],
             cwd=self.folder,
             env=clean_environment(),
             capture_output=True,
@@ -110,24 +111,24 @@ class Place:
         assert made["file"] == name and len(made["key"]) == 64
         return str(made["key"])
 
-    def refuses(self, status: int, *words: str) -> str:
-        done = self(*words)
+    def refuses(self, status: int, *words: str, command: str = "proxy") -> str:
+        done = self(*words, command=command)
         assert done.returncode == status and done.stdout == "", done
         return done.stderr
 
-    def end(self, *words: str) -> End:
-        end = End(self.gambeson, self.folder, *words)
+    def end(self, *words: str, host: Callable[[list[str]], list[str]] = list) -> End:
+        end = End(self.gambeson, self.folder, *words, host=host)
         self.ends.callback(end.close)
         return end
 
     def serve(self, service: tuple[str, int], *more: str, listen: str = "127.0.0.1:0") -> End:
         accept = f"{self.keys['near']}=laptop"
         words = ("--identity", "far.pem", "--listen", listen, "--service", text(service), "--accept", accept)
-        return self.end("serve", *words, *more)
+        return self.end("proxy", "serve", *words, *more)
 
     def connect(self, to: tuple[str, int], *more: str) -> End:
         words = ("--identity", "near.pem", "--listen", "0", "--to", text(to), "--expect", self.keys["far"])
-        return self.end("connect", *words, *more)
+        return self.end("proxy", "connect", *words, *more)
 
     def pair(self, service: tuple[str, int], *more: str) -> tuple[End, End]:
         far = self.serve(service, *more)
@@ -709,7 +710,7 @@ def test_what_leaves_a_host_in_clear_is_said(place: Place) -> None:
     far = place.serve(("192.0.2.1", 9))
     far.says("192.0.2.1:9 is not on this host: what goes there from here is in clear")
     near = place.end(
-        *("connect", "--identity", "near.pem", "--listen", "0.0.0.0:0", "--allow-other-hosts"),
+        *("proxy", "connect", "--identity", "near.pem", "--listen", "0.0.0.0:0", "--allow-other-hosts"),
         *("--to", text(far.address), "--expect", place.keys["far"]),
     )
     near.says(f"other hosts can connect to {text(near.address)}")

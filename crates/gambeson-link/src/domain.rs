@@ -31,6 +31,7 @@ use crate::policy::Judge;
 use crate::pool::Pool;
 use crate::refusals::Refusals;
 use crate::region::Region;
+use crate::relay;
 use crate::route::Doors;
 use crate::shared::{Deferred, Shared};
 use crate::site::{Site, Source};
@@ -68,6 +69,8 @@ pub struct Config {
     /// Providers of libfabric over which others may come, too, each on the interface of this address or name, or on its
     /// first. The rule prefers them to TCP if they have a network of their own kind.
     pub fabric: Vec<(String, Option<String>)>,
+    /// Relays at which it waits for others, each `HOST:PORT`. Links through one are sealed, whatever the policy says.
+    pub relays: Vec<String>,
     /// Who moves bytes.
     pub progress: Progress,
     /// How its links are protected, by where they lead and by their class. Everything is sealed unless it says otherwise.
@@ -99,6 +102,7 @@ impl Config {
             listen: Vec::new(),
             shm: true,
             fabric: Vec::new(),
+            relays: Vec::new(),
             progress: Progress::Auto,
             policy: Policy::default(),
             patience: Duration::from_secs(60),
@@ -150,14 +154,14 @@ impl Domain {
     /// When the identity cannot be used, or an address not be listened on.
     pub fn open(config: Config) -> Result<Self, Error> {
         let Config { identity, trust, host, address, rank, listen, fabric, .. } = config;
-        let Config { shm, progress, policy, patience, transforms, silence, site, partitions, job, .. } = config;
+        let Config { shm, relays, progress, policy, patience, transforms, silence, site, partitions, job, .. } = config;
         let modules = Modules::new(transforms)?;
         let reachable = |address: &IpAddr| !address.is_unspecified() && !address.is_loopback();
         let address = address.or_else(|| listen.iter().map(SocketAddr::ip).find(reachable));
         let site = Arc::new(Site::new(site, host.clone(), address));
         let judge = Judge::new(policy, site.clone(), host.clone(), address, partitions);
         let party = Arc::new(Party::new(identity, trust, site, host, address, rank)?);
-        let doors = Doors::open(&listen, shm, &fabric, party.key_hash())?;
+        let doors = Doors::open(&listen, shm, &fabric, &relays, party.key_hash())?;
         let no_epoll = |cause: rustix::io::Errno| Error::system("the domain cannot be opened")(cause.into());
         let queue = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_epoll)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_epoll)?;
@@ -191,10 +195,14 @@ impl Domain {
             std::thread::Builder::new().name("gambeson-link".into()).spawn(move || shared.serve())
         });
         let thread = thread.transpose().map_err(Error::system("the domain's thread cannot be started"))?;
+        let domain = Domain { shared, thread };
+        for relay in &relays {
+            relay::offer(domain.shared.weak(), relay)?;
+        }
         if let Some(job) = job {
             leave(&job, "linked", &who(), "");
         }
-        Ok(Domain { shared, thread })
+        Ok(domain)
     }
 
     #[cfg(feature = "fuzzing")]
@@ -278,7 +286,17 @@ impl Domain {
         let what =
             format!("{address:?} is no address to attach at; give one as 10.0.0.1:4000, or a host's name and a port");
         let addresses: Vec<SocketAddr> = address.to_socket_addrs().map_err(Error::system(what))?.collect();
-        names::attach(&self.shared, &addresses, expected, name, deadline)
+        names::attach(&self.shared, &names::over_tcp(&addresses), expected, name, deadline)
+    }
+
+    /// As [`Domain::attach`], to the owner of a key, who waits at a relay, `HOST:PORT` ([`Config::relays`]). The links are
+    /// sealed, whatever policies say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach_via(&self, relay: &str, owner: KeyHash, name: &str, patience: Duration) -> Result<Startpoint, Error> {
+        let deadline = Instant::now() + patience;
+        names::attach(&self.shared, &[relay::address(relay, owner)], &Expected::Key(owner), name, deadline)
     }
 
     /// As [`Domain::attach`], to the program that the site directory has on a host: it says where that listens, and who has
@@ -289,7 +307,7 @@ impl Domain {
     pub fn attach_host(&self, host: &str, name: &str, patience: Duration) -> Result<Startpoint, Error> {
         let deadline = Instant::now() + patience;
         let (addresses, expected) = self.shared.party.site().program(host)?;
-        names::attach(&self.shared, &addresses, &expected, name, deadline)
+        names::attach(&self.shared, &names::over_tcp(&addresses), &expected, name, deadline)
     }
 
     /// A copy of a startpoint for another domain, and for it alone: stolen bytes of it open nothing. It descends from this

@@ -8,6 +8,7 @@
 //! | [`transform`] | what becomes of messages before they are protected |
 //! | [`group`] | many startpoints called together, by a tree |
 //! | [`carrier`] | what moves bytes between two domains: TCP or shared memory |
+//! | [`relay`] | how a domain is reached that can only connect outward |
 #![deny(unsafe_code)]
 
 mod answers;
@@ -32,6 +33,7 @@ mod pool;
 mod reconnect;
 pub mod refusals;
 pub mod region;
+pub mod relay;
 pub mod request;
 mod resumption;
 mod route;

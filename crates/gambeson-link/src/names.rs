@@ -116,10 +116,16 @@ pub(crate) fn check(name: &str) -> Result<(), Error> {
     Err(Error::Startpoint(format!("{name:?} is no name: that has 1 to {NAME_MAX} bytes, and no control characters")))
 }
 
+/// Where something is that listens on TCP.
+pub(crate) fn over_tcp(addresses: &[SocketAddr]) -> Vec<Address> {
+    let tcp = |address: &SocketAddr| Address { kind: AddressKind::Tcp, text: address.to_string() };
+    addresses.iter().map(tcp).collect()
+}
+
 /// Asks who is expected at one of these addresses for the startpoint under a name, and binds it.
 pub(crate) fn attach(
     shared: &Arc<Shared>,
-    addresses: &[SocketAddr],
+    addresses: &[Address],
     expected: &Expected,
     name: &str,
     deadline: Instant,
@@ -128,16 +134,10 @@ pub(crate) fn attach(
     let known = shared.lock()?.session_at(addresses, expected);
     let key = match known {
         Some(key) => key,
-        None => {
-            let tcp = |address: &SocketAddr| Address { kind: AddressKind::Tcp, text: address.to_string() };
-            let addresses: Vec<Address> = addresses.iter().map(tcp).collect();
-            shared.connect(expected, (&addresses, None), deadline).map_err(|cause| match cause {
-                Error::Lost(why) => {
-                    Error::Lost(format!("{why}; start what is to be attached to, or ask where it listens"))
-                }
-                cause => cause,
-            })?
-        }
+        None => shared.connect(expected, (addresses, None), deadline).map_err(|cause| match cause {
+            Error::Lost(why) => Error::Lost(format!("{why}; start what is to be attached to, or ask where it listens")),
+            cause => cause,
+        })?,
     };
     let over = |why: &str| Error::Lost(format!("the session with who was asked for {name:?} is over: {why}"));
     let (question, peer) = {

@@ -1,6 +1,7 @@
 //! Where a domain listens, and which way to another: shared memory inside a host, libfabric where both ends have a
 //! network of its own kind, TCP elsewhere.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,6 +14,7 @@ use rustix::event::epoll::EventFlags;
 use crate::carrier::{Carrier, ofi, shm, tcp};
 use crate::error::Error;
 use crate::identity::KeyHash;
+use crate::relay;
 
 /// What a domain listens on.
 #[derive(Default)]
@@ -20,15 +22,19 @@ pub(crate) struct Doors {
     tcp: Vec<tcp::Listener>,
     shm: Option<shm::Listener>,
     fabric: Vec<ofi::Listener>,
+    relays: Vec<String>,
+    /// Who came through a relay, and was not let in yet.
+    arrived: VecDeque<tcp::Tcp>,
 }
 
 impl Doors {
     /// Listens on TCP addresses and, if there is one and it may, for processes of this host; and over libfabric's
-    /// providers.
+    /// providers. At relays others find it, too.
     pub(crate) fn open(
         listen: &[SocketAddr],
         shm: bool,
         fabric: &[(String, Option<String>)],
+        relays: &[String],
         owner: KeyHash,
     ) -> Result<Self, Error> {
         let failed = || Error::system("the domain cannot be opened");
@@ -41,7 +47,7 @@ impl Doors {
         };
         let fabric = fabric.iter().map(|(provider, node)| ofi::Listener::bind(provider, node.as_deref()));
         let fabric = fabric.map(|bound| bound.map_err(failed())).collect::<Result<Vec<_>, _>>()?;
-        Ok(Doors { tcp, shm, fabric })
+        Ok(Doors { tcp, shm, fabric, relays: relays.to_vec(), arrived: VecDeque::new() })
     }
 
     /// Where others find it, the shortest way first.
@@ -55,7 +61,8 @@ impl Doors {
             let text = format!("{}/{}", listener.provider(), ofi::hexadecimal(listener.address()));
             Address { kind: AddressKind::Fabric, text }
         });
-        local.chain(fabric).chain(tcp).collect()
+        let relays = self.relays.iter().map(|relay| relay::address(relay, owner));
+        local.chain(fabric).chain(tcp).chain(relays).collect()
     }
 
     pub(crate) fn tcp(&self) -> Vec<SocketAddr> {
@@ -71,7 +78,13 @@ impl Doors {
 
     /// Before a sleep; whether somebody may have connected already.
     pub(crate) fn arm(&mut self) -> bool {
-        self.fabric.iter_mut().fold(false, |any, listener| listener.arm().unwrap_or(false) | any)
+        let waits = !self.arrived.is_empty();
+        self.fabric.iter_mut().fold(waits, |any, listener| listener.arm().unwrap_or(false) | any)
+    }
+
+    /// Somebody has come through a relay.
+    pub(crate) fn arrive(&mut self, carrier: tcp::Tcp) {
+        self.arrived.push_back(carrier);
     }
 
     /// The next one that has connected over libfabric, if there is one. That opens an endpoint, which takes its time.
@@ -81,7 +94,10 @@ impl Doors {
     }
 
     /// The next one that has connected, if there is one.
-    pub(crate) fn accept(&self) -> Option<Box<dyn Carrier>> {
+    pub(crate) fn accept(&mut self) -> Option<Box<dyn Carrier>> {
+        if let Some(came) = self.arrived.pop_front() {
+            return Some(Box::new(came));
+        }
         if let Some(Ok(Some(carrier))) = self.shm.as_ref().map(shm::Listener::accept) {
             return Some(Box::new(carrier));
         }
@@ -217,10 +233,13 @@ fn reach(way: &Address, deadline: Instant) -> Result<Box<dyn Carrier>, Unreachab
                 Ok(Box::new(carrier) as _)
             })
         }
-        AddressKind::Tcp => way.text.parse().map_err(|_| senseless()).and_then(|address| {
-            let carrier = tcp::Tcp::connect(address, left)?;
-            Ok(Box::new(carrier) as _)
-        }),
+        AddressKind::Tcp => match relay::parts(way) {
+            Some((relay, key)) => relay::seek(relay, key, left).map(|carrier| Box::new(carrier) as _),
+            None => way.text.parse().map_err(|_| senseless()).and_then(|address| {
+                let carrier = tcp::Tcp::connect(address, left)?;
+                Ok(Box::new(carrier) as _)
+            }),
+        },
     };
     reached.map_err(|cause| {
         let says = match cause.kind() {

@@ -2,14 +2,13 @@
 //! and go out through the carrier that it is given; it waits for nothing.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{End, LinkKeys, LinkTerms, PairRoots, Resumption, Side, link_roots};
 use gambeson_proto::record::{self, Envelope, Header, Kind, credit};
-use gambeson_proto::startpoint::{self, ADDRESSES_MAX, Address, AddressKind as Transport, Opening};
+use gambeson_proto::startpoint::{self, ADDRESSES_MAX, Activation, Address, AddressKind as Transport, Opening};
 use gambeson_proto::suite::{Protection, Suite};
 use zeroize::Zeroizing;
 
@@ -18,6 +17,7 @@ use crate::endpoint::Binding;
 use crate::handshake::Agreed;
 use crate::identity::Peer;
 use crate::link::{Bytes, Link, RECORD_MAX, Received, Role, Unacceptable};
+use crate::relay;
 use crate::request::Waiting;
 use crate::stream::{Incoming, Outgoing, RETAINED_MAX};
 use crate::transform::Stack;
@@ -138,6 +138,8 @@ pub(crate) struct Session {
     addresses: Vec<Address>,
     /// What it was met over.
     met: carrier::Kind,
+    /// Whether it goes through relays, or may: then nothing of its links goes out but sealed.
+    relayed: bool,
     carrier: Option<Box<dyn Carrier>>,
     /// Whether the carrier may have something, as far as the kernel has said.
     stirred: bool,
@@ -195,6 +197,7 @@ impl Session {
             resumption,
             addresses: addresses.to_vec(),
             met: carrier.kind().clone(),
+            relayed: carrier.kind().is_relayed() || addresses.iter().any(|address| relay::parts(address).is_some()),
             carrier: Some(carrier),
             lost: None,
             change: Change::new(wish),
@@ -311,16 +314,24 @@ impl Session {
     }
 
     /// Whether it was us who connected, to one of these addresses.
-    pub(crate) fn was_met_at(&self, addresses: &[SocketAddr]) -> bool {
-        let carrier::Kind::Tcp { peer } = &self.met else { return false };
-        self.side == Side::Client && addresses.contains(peer)
+    pub(crate) fn was_met_at(&self, addresses: &[Address]) -> bool {
+        let carrier::Kind::Tcp { peer, relayed: false } = &self.met else { return false };
+        self.side == Side::Client && addresses.iter().any(|address| address.text.parse() == Ok(*peer))
+    }
+
+    /// Whether it goes through relays, or may.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.relayed
     }
 
     /// Learns where the peer listens, too: whoever asks at an address knows no other.
     pub(crate) fn learn(&mut self, addresses: &[Address]) {
         for address in addresses {
             // The side that was connected to does not look for carriers, and no peer fills memory with its addresses.
-            if (1..2 * ADDRESSES_MAX).contains(&self.addresses.len()) && !self.addresses.contains(address) {
+            let room = (1..2 * ADDRESSES_MAX).contains(&self.addresses.len());
+            // Links that are here may not be sealed, and a relay must not get them.
+            let fits = self.relayed || relay::parts(address).is_none();
+            if room && fits && !self.addresses.contains(address) {
                 self.addresses.push(address.clone());
             }
         }
@@ -621,7 +632,7 @@ impl Session {
     fn take(&mut self, cache: &mut KeyCache, desk: &mut dyn Desk) -> Result<bool, Unacceptable> {
         let mut any = false;
         loop {
-            let Self { incoming, control, ours, theirs, parked, out, peer, links, suite, side, .. } = self;
+            let Self { incoming, control, ours, theirs, parked, out, peer, links, suite, side, relayed, .. } = self;
             let record = incoming.record(LONGEST).map_err(|_| Unacceptable("a record longer than any"))?;
             let Some((turn, record)) = record else { return Ok(any) };
             any = true;
@@ -645,7 +656,13 @@ impl Session {
                         if !next || data > u64::from(u32::MAX) {
                             return Err(Unacceptable("a link with a number that is not the next"));
                         }
-                        let (what, said) = match desk.admit(links, peer, bytes.get()) {
+                        let sealed = Activation::decode(bytes.get())
+                            .is_ok_and(|activation| activation.protection == Protection::Privacy);
+                        let admitted = match *relayed && !sealed {
+                            true => Err("links through a relay are sealed, whatever policies say".to_owned()),
+                            false => desk.admit(links, peer, bytes.get()),
+                        };
+                        let (what, said) = match admitted {
                             Ok(Opened { number, keys, protection, binding, stack }) if number == data => {
                                 let message_max = binding.table.attributes.message_max as u64;
                                 let said = [&keys.answer[..], &message_max.to_be_bytes()].concat();

@@ -12,6 +12,7 @@ use rustix::event::{Timespec, epoll};
 use slotmap::{Key, KeyData};
 
 use crate::carrier::Carrier;
+use crate::carrier::tcp::Tcp;
 use crate::desk::in_handler;
 use crate::domain::Progress;
 use crate::endpoint::Origin;
@@ -93,6 +94,17 @@ impl Shared {
             what(&mut state);
             self.stirred(&state);
         }
+    }
+
+    /// Somebody has come through a relay; whether this domain is still open.
+    pub(crate) fn arrive(&self, carrier: Tcp) -> bool {
+        let open = self.guard().is_some_and(|mut state| state.arrive(carrier));
+        self.ring();
+        open
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.guard().is_none_or(|state| state.closing)
     }
 
     /// Something moved: those who sleep until something does look again.

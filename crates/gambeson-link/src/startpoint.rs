@@ -47,7 +47,9 @@ impl Startpoint {
         let found = sessions.get_mut(session).filter(|session| session.over().is_none());
         let found = found.ok_or_else(|| Error::Lost("the session with the startpoint's owner is over".into()))?;
         let peer = found.peer.clone();
-        let protection = asked.min(judge.decide(capability.class(), &peer).protection);
+        // A relay is a stranger.
+        let floor = if found.is_relayed() { Protection::Privacy } else { asked };
+        let protection = floor.min(asked).min(judge.decide(capability.class(), &peer).protection);
         let partition = judge.partition(found.links(), &peer);
         let opening = capability.activate(found.links(), random()?, protection, partition);
         let opening = opening.map_err(|cause| Error::Startpoint(cause.to_string()))?;

@@ -1,15 +1,15 @@
 //! What a domain holds under its one lock: sessions, endpoints, strangers; and how it moves them on.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gambeson_proto::key_cache::KeyCache;
-use gambeson_proto::startpoint::{AddressKind as Transport, StartpointBook};
+use gambeson_proto::startpoint::{Address, AddressKind as Transport, StartpointBook};
 use slotmap::SlotMap;
 
 use crate::carrier::Carrier;
+use crate::carrier::tcp::Tcp;
 use crate::desk::Desk;
 use crate::endpoint::{Origin, Table};
 use crate::error::Error;
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// A session with who is expected at one of these addresses; with the owner of a key, wherever that was met.
-    pub(crate) fn session_at(&self, addresses: &[SocketAddr], expected: &Expected) -> Option<SessionKey> {
+    pub(crate) fn session_at(&self, addresses: &[Address], expected: &Expected) -> Option<SessionKey> {
         let fits = |session: &Session| {
             let there = matches!(expected, Expected::Key(_)) || session.was_met_at(addresses);
             // Of a connection that is lost nobody knows who is at its other end by now: perhaps the program was started again.
@@ -295,6 +295,14 @@ impl State {
             self.patience.spent += began.elapsed();
         }
         any
+    }
+
+    /// Somebody has come through a relay; whether this domain is still open.
+    pub(crate) fn arrive(&mut self, carrier: Tcp) -> bool {
+        if !self.closing {
+            self.doors.arrive(carrier);
+        }
+        !self.closing
     }
 
     /// Finds a place for somebody who has connected.

@@ -109,6 +109,10 @@ impl Stranger {
                 let key = state.session_named(&name).ok_or_else(unknown)?;
                 let session = state.sessions.get(key).ok_or_else(unknown)?;
                 let carrier = self.carrier.as_ref().expect("nobody took it yet");
+                if carrier.kind().is_relayed() && !session.is_relayed() {
+                    let what = "a session whose links need not be sealed does not go on through a relay";
+                    return Err(Error::Refused(what.into()));
+                }
                 shared.party.site().carries(&session.peer.host, carrier.kind().transport())?;
                 let (server, told, carriers) = (random()?, session.received(), session.carriers());
                 self.out.extend(resumption::answer(session.resumption(), &client, &server, told));

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::part;
 use crate::commands::{
-    audit, bench, completion, directory, doctor, enter, file, keep, key, manual, policy, proxy, run, sim, start,
+    audit, bench, completion, directory, doctor, enter, file, keep, key, manual, policy, proxy, relay, run, sim, start,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Key(key::Arguments),
     File(file::Arguments),
     Proxy(proxy::Arguments),
+    Relay(relay::Arguments),
     Audit(audit::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -57,6 +58,7 @@ impl Command {
             Self::Key(arguments) => key::execute(&arguments),
             Self::File(arguments) => file::execute(&arguments),
             Self::Proxy(arguments) => proxy::execute(&arguments),
+            Self::Relay(arguments) => relay::execute(&arguments),
             Self::Audit(arguments) => audit::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),

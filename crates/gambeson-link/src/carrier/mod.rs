@@ -57,8 +57,10 @@ pub trait Carrier: Send {
 pub enum Kind {
     /// A TCP connection.
     Tcp {
-        /// The other end's address.
+        /// The other end's address, or the relay's.
         peer: SocketAddr,
+        /// Whether it goes through a relay.
+        relayed: bool,
     },
     /// Memory shared with a process of this host.
     Shm {
@@ -87,6 +89,11 @@ impl Kind {
         }
     }
 
+    /// Whether somebody who is neither end passes the bytes on.
+    pub(crate) fn is_relayed(&self) -> bool {
+        matches!(self, Kind::Tcp { relayed: true, .. })
+    }
+
     /// Whether what it took arrives as long as both processes live.
     pub(crate) fn is_lossless(&self) -> bool {
         matches!(self, Kind::Shm { .. })
@@ -96,7 +103,8 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Kind::Tcp { peer } => write!(f, "tcp {peer}"),
+            Kind::Tcp { peer, relayed: false } => write!(f, "tcp {peer}"),
+            Kind::Tcp { peer, relayed: true } => write!(f, "the relay at {peer}"),
             Kind::Fabric { provider, peer } => write!(f, "libfabric's {provider} {peer}"),
             Kind::Shm { name, process } => write!(f, "shm {name} (process {process})"),
         }

@@ -33,13 +33,19 @@ impl Tcp {
             };
             io::Error::new(error.kind(), format!("cannot connect to {address} over TCP: {why}"))
         })?;
-        Tcp::new(stream, address)
+        Tcp::new(stream, address, false)
     }
 
-    fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Tcp> {
+    /// A connection that a relay has joined to one of another domain's.
+    pub(crate) fn relayed(stream: TcpStream) -> io::Result<Tcp> {
+        let relay = stream.peer_addr()?;
+        Tcp::new(stream, relay, true)
+    }
+
+    fn new(stream: TcpStream, peer: SocketAddr, relayed: bool) -> io::Result<Tcp> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(Tcp { stream, kind: Kind::Tcp { peer }, drained: false, full: false })
+        Ok(Tcp { stream, kind: Kind::Tcp { peer, relayed }, drained: false, full: false })
     }
 
     fn failed(&self, doing: &str, error: io::Error) -> io::Error {
@@ -135,7 +141,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Option<Tcp>> {
         loop {
             match self.listener.accept() {
-                Ok((stream, peer)) => return Tcp::new(stream, peer).map(Some),
+                Ok((stream, peer)) => return Tcp::new(stream, peer, false).map(Some),
                 // It was gone again before it was its turn.
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),

@@ -79,7 +79,7 @@ pub(crate) fn connect(paces: [Pace; 2]) -> ([Box<dyn Carrier>; 2], [Wire; 2]) {
     let [one, other] = paces;
     let end = |to: usize, from: usize, pace| -> Box<dyn Carrier> {
         let (to, from) = (wires[to].clone(), wires[from].clone());
-        let kind = Carried::Tcp { peer: "127.0.0.1:1".parse().expect("an address") };
+        let kind = Carried::Tcp { peer: "127.0.0.1:1".parse().expect("an address"), relayed: false };
         Box::new(Connection { to, from, kind, bell: eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor"), pace })
     };
     ([end(0, 1, one), end(1, 0, other)], wires)

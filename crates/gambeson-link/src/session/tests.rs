@@ -84,7 +84,7 @@ fn connect(random: &mut Xoshiro256PlusPlus, transport: Transport) -> ([Box<dyn C
         let (to, from) = (wires[to].clone(), wires[from].clone());
         let kind = match transport {
             Transport::Shm => Carried::Shm { name: "there".into(), process: 1 },
-            _ => Carried::Tcp { peer: "127.0.0.1:1".parse().expect("an address") },
+            _ => Carried::Tcp { peer: "127.0.0.1:1".parse().expect("an address"), relayed: false },
         };
         Box::new(Connection { to, from, kind, random: Xoshiro256PlusPlus::seed_from_u64(random.random()) })
     };
@@ -781,6 +781,37 @@ fn a_request_hidden_behind_a_link_that_is_gone_is_missed() {
         let server = &pair.server;
         let noticed = if hidden { server.over() } else { server.lost().map(|(why, _)| why.as_str()) };
         assert!(noticed.is_some_and(|why| why.contains("took some out") || why.contains("out of turn")), "{noticed:?}");
+    }
+}
+
+#[test]
+fn a_session_that_came_through_a_relay_has_sealed_links_alone() {
+    for protection in Protection::ALL {
+        for relayed in [false, true] {
+            // The end that opens the link does not hold itself to it.
+            let (mut pair, mut endpoint, link) = Pair::linked(1, protection, &[]);
+            pair.server.relayed = relayed;
+            let number = pair.send(link, request_of(3, request::ANSWER), &[1; 3]);
+            let answer = pair.answer(link, number, &mut endpoint);
+            if relayed && protection != Protection::Privacy {
+                assert!(matches!(answer, Answer::Refused(why) if why.to_string().contains("through a relay are sealed")));
+                assert_eq!(endpoint.requests, 0);
+            } else {
+                assert!(matches!(answer, Answer::Some(_)), "{protection} {relayed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_session_that_was_begun_without_a_relay_learns_of_none() {
+    let direct = Address { kind: Transport::Tcp, text: "127.0.0.1:1".into() };
+    let behind = crate::relay::address("127.0.0.1:2", KeyHash(OWNER));
+    for (first, relayed) in [(&direct, false), (&behind, true)] {
+        let mut pair = Pair::over(1, |_| Transport::Tcp, std::slice::from_ref(first));
+        pair.client.learn(&[direct.clone(), behind.clone()]);
+        assert_eq!((pair.client.is_relayed(), pair.client.addresses.contains(&behind)), (relayed, relayed));
+        assert!(pair.client.addresses.contains(&direct));
     }
 }
 

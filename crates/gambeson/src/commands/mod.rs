@@ -13,6 +13,7 @@ pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod policy;
 pub(crate) mod proxy;
+pub(crate) mod relay;
 pub(crate) mod run;
 pub(crate) mod sim;
 pub(crate) mod start;

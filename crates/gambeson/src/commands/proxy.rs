@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use clap::{Args, Subcommand};
-use gambeson_link::{Attributes, Config, Domain, Error, Expected, KeyHash, Trust};
+use gambeson_link::{Attributes, Config, Domain, Error, KeyHash, Trust};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,7 +17,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::{Failure, STATUSES};
 use crate::policy_files;
 use crate::proxy::far::Service;
-use crate::proxy::near::{self, Near};
+use crate::proxy::near::{self, Near, Way};
 use crate::proxy::{CLASS, allow_connections, identity};
 
 /// Puts a pair of encrypting proxies in front of a TCP service
@@ -71,8 +71,11 @@ struct Serve {
     #[command(flatten)]
     common: Common,
     /// Where the near ends connect to; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: SocketAddr,
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "via")]
+    listen: Option<SocketAddr>,
+    /// A `gambeson relay` to wait at for near ends, if this host cannot be connected to; everything is sealed then
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    via: Option<String>,
     /// The service: what goes there leaves this process in clear
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     service: String,
@@ -97,8 +100,11 @@ struct Connect {
     #[arg(long)]
     allow_other_hosts: bool,
     /// Where the far end listens
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    to: String,
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, required_unless_present = "via")]
+    to: Option<String>,
+    /// The `gambeson relay` at which the far end waits, instead; everything is sealed then
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, conflicts_with = "to")]
+    via: Option<String>,
     /// The key of the far end
     #[arg(long, value_name = "KEY", value_parser = key)]
     expect: KeyHash,
@@ -122,19 +128,20 @@ struct Common {
 
 /// Who may come.
 #[derive(Clone)]
-struct Accepted {
-    key: KeyHash,
-    name: String,
+pub(crate) struct Accepted {
+    pub(crate) key: KeyHash,
+    pub(crate) name: String,
 }
 
 impl Accepted {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (digits, name) = text.split_once('=').map_or((text, None), |(digits, name)| (digits, Some(name)));
-        let name = name.unwrap_or(digits.get(..8).unwrap_or_default());
+        let key = key(digits)?;
+        let name = name.unwrap_or(&digits[..8]);
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err("the name behind = is empty, or has control characters".into());
         }
-        Ok(Accepted { key: key(digits)?, name: name.into() })
+        Ok(Accepted { key, name: name.into() })
     }
 }
 
@@ -193,11 +200,13 @@ impl Common {
     }
 
     /// Says where it listens, for people and for scripts that wait for it.
-    fn ready(&self, listening: SocketAddr, key: KeyHash, so: &str) {
+    fn ready(&self, listening: Option<SocketAddr>, via: Option<&str>, key: KeyHash, so: &str) {
+        let listening = listening.map(|address| address.to_string());
         if self.json {
-            println!("{}", json!({ "listening": listening.to_string(), "key": key.to_string() }));
+            println!("{}", json!({ "listening": listening, "via": via, "key": key.to_string() }));
         } else {
-            println!("{listening} {so}; this end's key is {key}");
+            let place = listening.unwrap_or_else(|| "this end".into());
+            println!("{place} {so}; this end's key is {key}");
         }
         // Nobody has to read it.
         let _ = std::io::stdout().flush();
@@ -216,7 +225,7 @@ fn open(config: Config) -> Result<Domain, Failure> {
 }
 
 /// Waits until this process is to end. Until then its own signals do nothing else.
-fn until_signalled() -> Result<Signals, Failure> {
+pub(crate) fn until_signalled() -> Result<Signals, Failure> {
     Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|cause| Failure::system(format!("no signal can be awaited ({cause})")))
 }
 
@@ -227,7 +236,10 @@ impl Serve {
             trust = trust.pinned(*key, name, &[CLASS]);
         }
         let mut signals = until_signalled()?;
-        let domain = open(self.common.config(trust)?.listen(self.listen))?;
+        let mut config = self.common.config(trust)?;
+        config.listen.extend(self.listen);
+        config.relays.extend(self.via.clone());
+        let domain = open(config)?;
         let service = Service::new(&self.service, self.common.connections.into());
         let endpoint = domain.endpoint(Attributes::default().class(CLASS), service.handlers());
         let endpoint = endpoint.map_err(|cause| refused(&cause))?;
@@ -235,8 +247,9 @@ impl Serve {
         if !is_of_this_host(&self.service) {
             eprintln!("gambeson: {} is not on this host: what goes there from here is in clear", self.service);
         }
-        let so = format!("takes links, whose connections go to {}", self.service);
-        self.common.ready(domain.listening()[0], domain.key_hash(), &so);
+        let at = self.via.as_ref().map_or(String::new(), |relay| format!(" (waiting at the relay {relay}, too)"));
+        let so = format!("takes links, whose connections go to {}{at}", self.service);
+        self.common.ready(domain.listening().first().copied(), self.via.as_deref(), domain.key_hash(), &so);
         signals.forever().next();
         Ok(())
     }
@@ -249,7 +262,13 @@ fn is_of_this_host(address: &str) -> bool {
 
 impl Connect {
     fn execute(&self) -> Result<(), Failure> {
-        let Self { common, listen, to, .. } = self;
+        let Self { common, listen, .. } = self;
+        let way = match (&self.to, &self.via) {
+            (_, Some(relay)) => Way::Via(relay.clone()),
+            (Some(to), None) => Way::To(to.clone()),
+            (None, None) => return Err(Failure::usage("say where the far end is: --to, or --via")),
+        };
+        let far = way.to_string();
         if !self.allow_other_hosts && !listen.ip().is_loopback() {
             return Err(Failure::usage(format!(
                 "other hosts could connect to {listen}, and would use the service as this end, whoever they are, and in clear; \
@@ -258,23 +277,24 @@ impl Connect {
             )));
         }
         let mut signals = until_signalled()?;
-        let domain = open(common.config(Trust::default().pinned(self.expect, to, &[]))?)?;
+        let domain = open(common.config(Trust::default().pinned(self.expect, "the far end", &[]))?)?;
         let key = domain.key_hash();
         let no_place = |cause| Failure::system(format!("{listen} cannot be listened on ({cause}); name another --listen"));
         let listener = TcpListener::bind(listen).map_err(no_place)?;
         let listening = listener.local_addr().map_err(no_place)?;
-        let near = Near::new(domain, to, Expected::Key(self.expect));
+        let near = Near::new(domain, way, self.expect);
         match near.link() {
             Ok(_) => {}
             Err(cause @ (Error::Lost(_) | Error::TimedOut(_) | Error::System { .. })) => {
                 eprintln!("gambeson: the far end is not there yet: {cause}; each connection looks for it again");
             }
-            Err(cause) => return Err(Failure::refused(format!("{to} is not used: {cause}"))),
+            Err(cause) => return Err(Failure::refused(format!("{far} is not used: {cause}"))),
         }
         if !listening.ip().is_loopback() {
             eprintln!("gambeson: other hosts can connect to {listening}, and use the service as this end, in clear up to here");
         }
-        common.ready(listening, key, &format!("takes connections, which go over sealed links to {to}"));
+        let so = format!("takes connections, which go over links to {far}");
+        common.ready(Some(listening), self.via.as_deref(), key, &so);
         let (way, most) = (Arc::downgrade(&near), common.connections.into());
         let accepts = thread::Builder::new().spawn(move || near::accept(&way, &listener, most));
         accepts.map_err(|cause| Failure::system(format!("no thread can be started ({cause})")))?;

@@ -1,12 +1,13 @@
 //! The near end: it stands beside the clients, and gives each of their connections a link of its own.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use gambeson_link::{Answers, Domain, Error, Expected, Startpoint};
+use gambeson_link::{Answers, Domain, Error, Expected, KeyHash, Startpoint};
 
 use super::socket::{Reset, Socket, reset};
 use super::{CHUNK, CLASS, DATA, LOOK, OPEN, RESET, STACK};
@@ -16,18 +17,36 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Before a listener that failed is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The way to the far end.
+/// Where the far end is, as `host:port`.
+pub(crate) enum Way {
+    /// It listens there.
+    To(String),
+    /// It waits at a relay there.
+    Via(String),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Way::To(address) => out.write_str(address),
+            Way::Via(relay) => write!(out, "the far end behind the relay {relay}"),
+        }
+    }
+}
+
+/// The near end's links.
 pub(crate) struct Near {
     domain: Domain,
-    to: String,
-    expected: Expected,
+    way: Way,
+    /// Who has to be there.
+    owner: KeyHash,
     /// What was attached to, as long as its session lasts.
     attached: Mutex<Option<Startpoint>>,
 }
 
 impl Near {
-    pub(crate) fn new(domain: Domain, to: &str, expected: Expected) -> Arc<Self> {
-        Arc::new(Near { domain, to: to.to_owned(), expected, attached: Mutex::default() })
+    pub(crate) fn new(domain: Domain, way: Way, owner: KeyHash) -> Arc<Self> {
+        Arc::new(Near { domain, way, owner, attached: Mutex::default() })
     }
 
     /// A link for a connection: no round trip, once there is a session with the far end.
@@ -39,7 +58,10 @@ impl Near {
         // A far end that was started again knows none of the startpoints that it gave before.
         if attached.as_ref().is_none_or(|there| there.carrier().is_err()) {
             *attached = None;
-            *attached = Some(self.domain.attach(&*self.to, &self.expected, CLASS, PATIENCE)?);
+            *attached = Some(match &self.way {
+                Way::To(address) => self.domain.attach(&**address, &Expected::Key(self.owner), CLASS, PATIENCE)?,
+                Way::Via(relay) => self.domain.attach_via(relay, self.owner, CLASS, PATIENCE)?,
+            });
         }
         let capability = attached.as_ref().expect("it was attached to").capability().clone();
         drop(attached);
