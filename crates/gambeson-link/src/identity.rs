@@ -66,7 +66,8 @@ impl Identity {
     pub fn generate() -> Result<Self, Error> {
         // Without the public key, which makes it one that OpenSSL does not read.
         let key = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new());
-        let key = key.map_err(|_| Error::identity("the kernel gives no random numbers, so no key could be made".into()))?;
+        let key =
+            key.map_err(|_| Error::identity("the kernel gives no random numbers, so no key could be made".into()))?;
         let key = PrivatePkcs8KeyDer::from(key.as_ref().to_vec());
         let made = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519);
         let made = made.and_then(|pair| CertificateParams::new(Vec::new())?.self_signed(&pair));

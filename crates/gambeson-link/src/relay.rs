@@ -124,11 +124,13 @@ pub(crate) fn seek(relay: &str, key: &str, patience: Duration) -> io::Result<Tcp
     let key = KeyHash::parse(key).ok_or_else(senseless)?;
     let deadline = Instant::now() + patience;
     let mut stream = connect(relay, patience).map_err(failed)?;
-    let word = greet(&mut stream, &Hello::Seek(key)).and_then(|()| loop {
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match hear(&mut stream, left)? {
-            [word::WAIT] => {}
-            [word] => break Ok(word),
+    let word = greet(&mut stream, &Hello::Seek(key)).and_then(|()| {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            match hear(&mut stream, left)? {
+                [word::WAIT] => {}
+                [word] => break Ok(word),
+            }
         }
     });
     match word.map_err(failed)? {

@@ -3,9 +3,9 @@
 //! It connects nowhere itself, and what it passes are handshakes and sealed records that it cannot read
 //! ([`gambeson_link::relay`] has the protocol). Whoever reaches it can knock at who waits here, as at a port that listens.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -31,12 +31,14 @@ pub(crate) struct Relay {
     waiting: Mutex<HashMap<KeyHash, VecDeque<TcpStream>>>,
     /// One more waits.
     came: Condvar,
-    strangers: AtomicUsize,
+    /// Who has not said yet what he wants, the oldest first.
+    strangers: Mutex<BTreeMap<usize, Arc<TcpStream>>>,
+    met: AtomicUsize,
     joined: AtomicUsize,
     refused: AtomicUsize,
 }
 
-/// Connections that have not said yet what they want, or seek somebody; those beyond are closed.
+/// So many may have not said yet what they want; the oldest makes room, so that those who say nothing keep nobody out.
 const STRANGERS_MAX: usize = 128;
 /// How long one may take to say it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -66,8 +68,9 @@ impl Drop for Place<'_> {
 
 impl Relay {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        let [strangers, joined, refused] = [(); 3].map(|()| AtomicUsize::new(0));
-        Arc::new(Relay { bounds, waiting: Mutex::default(), came: Condvar::new(), strangers, joined, refused })
+        let [met, joined, refused] = [(); 3].map(|()| AtomicUsize::new(0));
+        let (waiting, strangers) = (Mutex::default(), Mutex::default());
+        Arc::new(Relay { bounds, waiting, came: Condvar::new(), strangers, met, joined, refused })
     }
 
     /// Serves for ever.
@@ -81,8 +84,8 @@ impl Relay {
         })?;
         loop {
             let relay = self.clone();
-            let met = listener.accept().and_then(|(stream, _)| {
-                thread::Builder::new().stack_size(STACK).spawn(move || relay.meet(stream)).map(drop)
+            let met = listener.accept().and_then(|(stream, who)| {
+                thread::Builder::new().stack_size(STACK).spawn(move || relay.meet(stream, who)).map(drop)
             });
             if let Err(cause) = met {
                 self.refuse(|| format!("a connection cannot be taken: {cause}"));
@@ -104,41 +107,60 @@ impl Relay {
         }
     }
 
-    fn meet(&self, mut stream: TcpStream) {
-        let Some(stranger) = Place::take(&self.strangers, STRANGERS_MAX) else {
-            return self.refuse(|| format!("{STRANGERS_MAX} strangers are here already"));
-        };
-        // Whoever goes away while he is listened to has no use for an answer.
-        let who = stream.peer_addr().map_or_else(|_| "somebody".to_owned(), |address| address.to_string());
-        match hello(&mut stream) {
-            Ok(Some(Hello::Offer(key))) => match self.offer(stream, key) {
-                Ok(true) => {}
-                Ok(false) => self.refuse(|| format!("{who} may not wait here as the owner of {key}")),
-                Err(cause) => self.refuse(|| format!("{who} was not heard to the end: {cause}")),
-            },
-            Ok(Some(Hello::Seek(key))) => {
-                let owner = self.find(&key);
-                drop(stranger);
-                self.join(stream, owner);
+    fn strangers(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<TcpStream>>> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn meet(&self, stream: TcpStream, who: SocketAddr) {
+        let (number, stream) = (self.met.fetch_add(1, Ordering::Relaxed), Arc::new(stream));
+        {
+            let mut strangers = self.strangers();
+            if strangers.len() == STRANGERS_MAX
+                && let Some((_, oldest)) = strangers.pop_first()
+            {
+                let _ = oldest.shutdown(Shutdown::Both);
             }
-            Ok(None) => self.refuse(|| format!("{who} speaks no relay's language")),
+            strangers.insert(number, stream.clone());
+        }
+        let wish = self.wish(&stream);
+        self.strangers().remove(&number);
+        let Some(stream) = Arc::into_inner(stream) else { return };
+        match wish {
+            Ok(Wish::Wait(key)) => self.keep(stream, key),
+            Ok(Wish::Seek(key)) => self.join(stream, &key),
+            Ok(Wish::Forbidden(key)) => self.refuse(|| format!("{who} may not wait here as the owner of {key}")),
+            Ok(Wish::None) => self.refuse(|| format!("{who} speaks no relay's language")),
             Err(cause) => self.refuse(|| format!("{who} does not say what he wants: {cause}")),
         }
     }
 
-    /// Somebody wants to wait as the owner of a key. Whether he does now.
-    fn offer(&self, mut stream: TcpStream, key: KeyHash) -> io::Result<bool> {
+    /// What somebody wants; who wants to wait as the owner of a key has proved that it is his.
+    fn wish(&self, mut stream: &TcpStream) -> io::Result<Wish> {
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let deadline = Instant::now() + PATIENCE;
+        let mut hello = [0; HELLO];
+        read_by(stream, &mut hello, deadline)?;
+        let key = match Hello::decode(&hello) {
+            Some(Hello::Offer(key)) => key,
+            Some(Hello::Seek(key)) => return Ok(Wish::Seek(key)),
+            None => return Ok(Wish::None),
+        };
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce).map_err(|cause| io::Error::other(cause.to_string()))?;
         stream.write_all(&nonce)?;
         let mut proof = [0; PROOF];
-        read_by(&mut stream, &mut proof, Instant::now() + PATIENCE)?;
+        read_by(stream, &mut proof, deadline)?;
         if !self.bounds.allowed.contains_key(&key) || !proves(&key, &nonce, &proof) {
             stream.write_all(&[word::REFUSED])?;
-            return Ok(false);
+            return Ok(Wish::Forbidden(key));
         }
         stream.write_all(&[word::WAIT])?;
         stream.set_nonblocking(true)?;
+        Ok(Wish::Wait(key))
+    }
+
+    /// The owner of a key waits here from now on.
+    fn keep(&self, stream: TcpStream, key: KeyHash) {
         let mut waiting = self.waiting();
         let of_key = waiting.entry(key).or_default();
         if of_key.len() == WAITING_MAX {
@@ -146,7 +168,6 @@ impl Relay {
         }
         of_key.push_back(stream);
         self.came.notify_all();
-        Ok(true)
     }
 
     /// A connection of this owner's, who has heard that it is joined; waited for, if he may be about to offer another.
@@ -178,10 +199,10 @@ impl Relay {
         });
     }
 
-    /// Passes bytes between a seeker and the owner he sought.
-    fn join(&self, mut seeker: TcpStream, owner: Option<TcpStream>) {
-        let place = owner.and_then(|owner| Some((owner, Place::take(&self.joined, self.bounds.connections_max)?)));
-        let Some((owner, _place)) = place else {
+    /// Passes bytes between a seeker and the owner he seeks.
+    fn join(&self, mut seeker: TcpStream, key: &KeyHash) {
+        let place = Place::take(&self.joined, self.bounds.connections_max);
+        let Some(owner) = place.as_ref().and_then(|_| self.find(key)) else {
             let _ = seeker.write_all(&[word::NOBODY]);
             return;
         };
@@ -205,6 +226,15 @@ impl Relay {
             }
         });
     }
+}
+
+/// What somebody wants who has connected.
+enum Wish {
+    Wait(KeyHash),
+    Seek(KeyHash),
+    /// To wait as somebody who may not, or who he is not.
+    Forbidden(KeyHash),
+    None,
 }
 
 /// Two connections that are joined.
@@ -250,16 +280,8 @@ impl Pair {
     }
 }
 
-/// What somebody wants, if it is anything.
-fn hello(stream: &mut TcpStream) -> io::Result<Option<Hello>> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut bytes = [0; HELLO];
-    read_by(stream, &mut bytes, Instant::now() + PATIENCE)?;
-    Ok(Hello::decode(&bytes))
-}
-
 /// Reads all of it until then, in however many pieces it comes.
-fn read_by(stream: &mut TcpStream, into: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn read_by(mut stream: &TcpStream, into: &mut [u8], deadline: Instant) -> io::Result<()> {
     let mut came = 0;
     while came < into.len() {
         let left = deadline.saturating_duration_since(Instant::now());

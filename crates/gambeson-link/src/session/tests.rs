@@ -794,7 +794,9 @@ fn a_session_that_came_through_a_relay_has_sealed_links_alone() {
             let number = pair.send(link, request_of(3, request::ANSWER), &[1; 3]);
             let answer = pair.answer(link, number, &mut endpoint);
             if relayed && protection != Protection::Privacy {
-                assert!(matches!(answer, Answer::Refused(why) if why.to_string().contains("through a relay are sealed")));
+                assert!(
+                    matches!(answer, Answer::Refused(why) if why.to_string().contains("through a relay are sealed"))
+                );
                 assert_eq!(endpoint.requests, 0);
             } else {
                 assert!(matches!(answer, Answer::Some(_)), "{protection} {relayed}");

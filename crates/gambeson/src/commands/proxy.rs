@@ -226,7 +226,8 @@ fn open(config: Config) -> Result<Domain, Failure> {
 
 /// Waits until this process is to end. Until then its own signals do nothing else.
 pub(crate) fn until_signalled() -> Result<Signals, Failure> {
-    Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|cause| Failure::system(format!("no signal can be awaited ({cause})")))
+    Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|cause| Failure::system(format!("no signal can be awaited ({cause})")))
 }
 
 impl Serve {
@@ -279,7 +280,8 @@ impl Connect {
         let mut signals = until_signalled()?;
         let domain = open(common.config(Trust::default().pinned(self.expect, "the far end", &[]))?)?;
         let key = domain.key_hash();
-        let no_place = |cause| Failure::system(format!("{listen} cannot be listened on ({cause}); name another --listen"));
+        let no_place =
+            |cause| Failure::system(format!("{listen} cannot be listened on ({cause}); name another --listen"));
         let listener = TcpListener::bind(listen).map_err(no_place)?;
         let listening = listener.local_addr().map_err(no_place)?;
         let near = Near::new(domain, way, self.expect);
@@ -291,7 +293,9 @@ impl Connect {
             Err(cause) => return Err(Failure::refused(format!("{far} is not used: {cause}"))),
         }
         if !listening.ip().is_loopback() {
-            eprintln!("gambeson: other hosts can connect to {listening}, and use the service as this end, in clear up to here");
+            eprintln!(
+                "gambeson: other hosts can connect to {listening}, and use the service as this end, in clear up to here"
+            );
         }
         let so = format!("takes connections, which go over links to {far}");
         common.ready(Some(listening), self.via.as_deref(), key, &so);

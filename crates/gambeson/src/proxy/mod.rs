@@ -33,8 +33,8 @@ const DATA: u32 = 1;
 /// The connection is no more.
 const RESET: u32 = 2;
 
-/// Bytes that are read and sealed at once: a record's.
-const CHUNK: usize = 64 << 10;
+/// Bytes that are read, and sent, at once: some records, for which threads wake each other once.
+const CHUNK: usize = 256 << 10;
 /// Who waits looks so often whether the other end is still there, which mostly is said.
 const LOOK: Duration = Duration::from_secs(5);
 /// A connection has a thread for each direction, which calls little.

@@ -63,8 +63,7 @@ pub(crate) fn bench(wanted: &Wanted, load: [f64; 3], progress: &ProgressBar) -> 
     if wanted.stunnel {
         sides.push(Side::stunnel(&folder, service)?);
     }
-    let mut values: Vec<Values> =
-        sides.iter().map(|side| Values { name: side.name, ..Values::default() }).collect();
+    let mut values: Vec<Values> = sides.iter().map(|side| Values { name: side.name, ..Values::default() }).collect();
     progress.set_length((wanted.rounds * sides.len()) as u64);
     for round in 0..wanted.rounds {
         for turn in 0..sides.len() {
