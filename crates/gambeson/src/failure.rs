@@ -55,8 +55,9 @@ Exit status:
   65          an experiment or a trace makes no sense (sim), or a file is no export of labels (key)
   69          mpiexec, or a file, a key store or a label Gambeson needs, was not found
   70          refused: the messages would not be protected as the policy says (run),
-              the site directory does not hold (directory), or a key store was open to
-              others or altered (key)
+              the site directory does not hold (directory), a key store was open to
+              others or altered (key), or the other end is not who was expected, does
+              not accept this one, or an identity is open to others (proxy)
   71          the operating system refused something
   75          not everything could be heard (audit)
   77          this user may not listen on the network interfaces (audit), or not use a key:
