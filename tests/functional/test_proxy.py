@@ -233,8 +233,9 @@ class Between:
     def __init__(self, to: tuple[str, int], alter: Callable[[bytes], bytes] = lambda piece: piece) -> None:
         self.to, self.alter = to, alter
         self.heard = bytearray()
+        self.mute: set[socket.socket] = set()
         self.connections = 0
-        self._open: list[socket.socket] = []
+        self.open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address: tuple[str, int] = self._listener.getsockname()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -245,7 +246,7 @@ class Between:
                 one, _ = self._listener.accept()
                 other = socket.create_connection(self.to)
                 self.connections += 1
-                self._open += [one, other]
+                self.open += [one, other]
                 for pair in ((one, other), (other, one)):
                     threading.Thread(target=self._pass, args=pair, daemon=True).start()
 
@@ -253,17 +254,19 @@ class Between:
         with contextlib.suppress(OSError):
             while piece := one.recv(1 << 16):
                 self.heard += piece
+                if one in self.mute:
+                    continue
                 other.sendall(self.alter(piece))
         for ended in (one, other):
             with contextlib.suppress(OSError):
                 ended.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
-        for one in self._open:
+        for one in self.open:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
-        self._open.clear()
+        self.open.clear()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -554,6 +557,21 @@ def test_connections_outlive_a_cut_between_the_proxies(place: Place) -> None:
                 somebody.cut()
                 assert came + exactly(one, len(sent) - len(came)) == sent
                 sender.join(PATIENCE)
+
+
+@pytest.mark.long
+def test_a_way_that_has_silently_gone_is_replaced_before_anybody_needs_it(place: Place) -> None:
+    """As a firewall forgets connections that are idle."""
+    with service(echo) as address:
+        far = place.serve(address)
+        with between(far.address) as somebody:
+            near = place.connect(somebody.address)
+            somebody.mute.update(somebody.open)
+            until(lambda: somebody.connections > 1, lambda: "nobody has noticed")
+            with client(near) as one:
+                one.settimeout(2)
+                one.sendall(b"here")
+                assert exactly(one, 4) == b"here"
 
 
 @pytest.mark.parametrize("seed", range(3))

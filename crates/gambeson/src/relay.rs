@@ -15,6 +15,8 @@ use gambeson_link::KeyHash;
 use gambeson_link::relay::{HELLO, Hello, PROOF, SEEKING, WAIT, proves, word};
 use rustix::net::sockopt::set_socket_keepalive;
 
+use crate::proxy::say;
+
 /// What it is told.
 pub(crate) struct Bounds {
     /// Who may wait here.
@@ -103,7 +105,7 @@ impl Relay {
         let count = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             let so_far = if count == 1 { String::new() } else { format!(" ({count} were refused so far)") };
-            eprintln!("gambeson: {}{so_far}", why());
+            say(format_args!("{}{so_far}", why()));
         }
     }
 

@@ -18,7 +18,7 @@ use crate::failure::{Failure, STATUSES};
 use crate::policy_files;
 use crate::proxy::far::Service;
 use crate::proxy::near::{self, Near, Way};
-use crate::proxy::{CLASS, allow_connections, identity};
+use crate::proxy::{CHUNK, CLASS, allow_connections, identity, say};
 
 /// Puts a pair of encrypting proxies in front of a TCP service
 ///
@@ -242,11 +242,11 @@ impl Serve {
         config.relays.extend(self.via.clone());
         let domain = open(config)?;
         let service = Service::new(&self.service, self.common.connections.into());
-        let endpoint = domain.endpoint(Attributes::default().class(CLASS), service.handlers());
+        let endpoint = domain.endpoint(Attributes::default().class(CLASS).message_max(CHUNK), service.handlers());
         let endpoint = endpoint.map_err(|cause| refused(&cause))?;
         endpoint.publish(CLASS, &[CLASS], []).map_err(|cause| refused(&cause))?;
         if !is_of_this_host(&self.service) {
-            eprintln!("gambeson: {} is not on this host: what goes there from here is in clear", self.service);
+            say(format_args!("{} is not on this host: what goes there from here is in clear", self.service));
         }
         let at = self.via.as_ref().map_or(String::new(), |relay| format!(" (waiting at the relay {relay}, too)"));
         let so = format!("takes links, whose connections go to {}{at}", self.service);
@@ -288,14 +288,14 @@ impl Connect {
         match near.link() {
             Ok(_) => {}
             Err(cause @ (Error::Lost(_) | Error::TimedOut(_) | Error::System { .. })) => {
-                eprintln!("gambeson: the far end is not there yet: {cause}; each connection looks for it again");
+                say(format_args!("the far end is not there yet: {cause}; each connection looks for it again"));
             }
             Err(cause) => return Err(Failure::refused(format!("{far} is not used: {cause}"))),
         }
         if !listening.ip().is_loopback() {
-            eprintln!(
-                "gambeson: other hosts can connect to {listening}, and use the service as this end, in clear up to here"
-            );
+            say(format_args!(
+                "other hosts can connect to {listening}, and use the service as this end, in clear up to here"
+            ));
         }
         let so = format!("takes connections, which go over links to {far}");
         common.ready(Some(listening), self.via.as_deref(), key, &so);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use gambeson_link::{Handlers, LinkName, Request};
 
 use super::socket::{Reset, Socket};
-use super::{CHUNK, DATA, LOOK, OPEN, RESET, STACK};
+use super::{CHUNK, DATA, LOOK, OPEN, RESET, STACK, WATCH, say};
 
 /// The service has so long to take a connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -41,6 +41,7 @@ impl Service {
             .queued(OPEN, move |request| open.open(request))
             .queued(DATA, move |request| data.pass(request))
             .queued(RESET, move |request| reset.reset(request.link()))
+            .inline(WATCH, |call| call.answer(&[]))
     }
 
     fn carried(&self) -> MutexGuard<'_, HashMap<LinkName, Carried>> {
@@ -55,7 +56,7 @@ impl Service {
         }
         if carried.len() == self.connections_max {
             let why = format!("the far end carries {} connections, and no more (--connections)", carried.len());
-            eprintln!("gambeson: a connection of {} was refused: {why}", request.peer.name);
+            say(format_args!("a connection of {} was refused: {why}", request.peer.name));
             return request.refuse(&why);
         }
         let started = Reset::new().and_then(|reset| {
@@ -68,7 +69,7 @@ impl Service {
         match started {
             Ok(started) => drop(carried.insert(link, started)),
             // The request is gone, and with it the connection.
-            Err(cause) => eprintln!("gambeson: a connection cannot be carried: {cause}"),
+            Err(cause) => say(format_args!("a connection cannot be carried: {cause}")),
         }
     }
 
@@ -94,7 +95,7 @@ impl Service {
             Err(End::Near) => request.refuse("the connection was reset"),
             Err(End::Service(cause)) => {
                 let why = format!("the service at {} {}", self.address, told(&cause));
-                eprintln!("gambeson: a connection of {} has ended: {why}", request.peer.name);
+                say(format_args!("a connection of {} has ended: {why}", request.peer.name));
                 request.refuse(&why);
             }
         }

@@ -18,6 +18,8 @@ pub(crate) mod identity;
 pub(crate) mod near;
 mod socket;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -33,12 +35,21 @@ const DATA: u32 = 1;
 /// The connection is no more.
 const RESET: u32 = 2;
 
+/// Asked for once in a session, and its answer never taken: as long as somebody waits for one, the near end sees to it that
+/// the far one is there, and nobody on the way forgets an idle connection.
+const WATCH: u32 = 3;
+
 /// Bytes that are read, and sent, at once: some records, for which threads wake each other once.
-const CHUNK: usize = 256 << 10;
+pub(crate) const CHUNK: usize = 256 << 10;
 /// Who waits looks so often whether the other end is still there, which mostly is said.
 const LOOK: Duration = Duration::from_secs(5);
 /// A connection has a thread for each direction, which calls little.
 const STACK: usize = 256 << 10;
+
+/// Says something in the log, which may have nobody any more who reads it.
+pub(crate) fn say(what: impl Display) {
+    let _ = writeln!(std::io::stderr(), "gambeson: {what}");
+}
 
 /// Lets this process have as many descriptors as it may: each connection takes two.
 pub(crate) fn allow_connections() {

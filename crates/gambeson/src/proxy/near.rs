@@ -5,12 +5,12 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gambeson_link::{Answers, Domain, Error, Expected, KeyHash, Startpoint};
+use gambeson_link::{Answers, Domain, Error, Expected, KeyHash, Pending, Startpoint};
 
 use super::socket::{Reset, Socket, reset};
-use super::{CHUNK, CLASS, DATA, LOOK, OPEN, RESET, STACK};
+use super::{CHUNK, CLASS, DATA, LOOK, OPEN, RESET, STACK, WATCH, say};
 
 /// How long a client waits for the far end to be there.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,8 +40,15 @@ pub(crate) struct Near {
     way: Way,
     /// Who has to be there.
     owner: KeyHash,
-    /// What was attached to, as long as its session lasts.
-    attached: Mutex<Option<Startpoint>>,
+    attached: Mutex<Attached>,
+}
+
+#[derive(Default)]
+struct Attached {
+    /// What was attached to, as long as its session lasts, and what watches over that.
+    there: Option<(Arc<Startpoint>, Pending<Arc<Startpoint>>)>,
+    /// When it last came to nothing, and why.
+    failed: Option<(Instant, String)>,
 }
 
 impl Near {
@@ -54,18 +61,34 @@ impl Near {
     /// # Errors
     /// When that is not to be reached, is another than expected, or does not accept this end.
     pub(crate) fn link(&self) -> Result<Startpoint, Error> {
+        let came = Instant::now();
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        // A far end that was started again knows none of the startpoints that it gave before.
-        if attached.as_ref().is_none_or(|there| there.carrier().is_err()) {
-            *attached = None;
-            *attached = Some(match &self.way {
-                Way::To(address) => self.domain.attach(&**address, &Expected::Key(self.owner), CLASS, PATIENCE)?,
-                Way::Via(relay) => self.domain.attach_via(relay, self.owner, CLASS, PATIENCE)?,
-            });
+        // Who has waited while another tried in vain has waited long enough.
+        if let Some((when, why)) = &attached.failed
+            && *when > came
+        {
+            return Err(Error::Lost(why.clone()));
         }
-        let capability = attached.as_ref().expect("it was attached to").capability().clone();
+        // A far end that was started again knows none of the startpoints that it gave before.
+        if attached.there.as_ref().is_none_or(|(there, _)| there.carrier().is_err()) {
+            attached.there = None;
+            let found =
+                self.attach().inspect_err(|cause| attached.failed = Some((Instant::now(), cause.to_string())))?;
+            attached.there = Some(found);
+        }
+        let (there, _) = attached.there.as_ref().expect("it was attached to");
+        let capability = there.capability().clone();
         drop(attached);
         self.domain.startpoint(&capability, PATIENCE)
+    }
+
+    fn attach(&self) -> Result<(Arc<Startpoint>, Pending<Arc<Startpoint>>), Error> {
+        let there = Arc::new(match &self.way {
+            Way::To(address) => self.domain.attach(&**address, &Expected::Key(self.owner), CLASS, PATIENCE)?,
+            Way::Via(relay) => self.domain.attach_via(relay, self.owner, CLASS, PATIENCE)?,
+        });
+        let watch = there.start_owned(WATCH, &[])?;
+        Ok((there, watch))
     }
 }
 
@@ -79,13 +102,13 @@ pub(crate) fn accept(near: &Weak<Near>, listener: &TcpListener, connections_max:
             let thread = thread::Builder::new().name("gambeson-proxy".into()).stack_size(STACK);
             thread.spawn(move || {
                 if let Err(cause) = carry(&near, client, who) {
-                    eprintln!("gambeson: the connection of {who} was reset: {cause}");
+                    say(format_args!("the connection of {who} was reset: {cause}"));
                 }
                 drop(place);
             })
         });
         if let Err(cause) = started {
-            eprintln!("gambeson: a connection cannot be carried: {cause}");
+            say(format_args!("a connection cannot be carried: {cause}"));
             thread::sleep(PAUSE);
         }
     }
