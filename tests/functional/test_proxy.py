@@ -742,3 +742,16 @@ def test_no_core_file_and_no_other_process_gets_the_key(place: Place) -> None:
             if os.geteuid() != 0:
                 with pytest.raises(PermissionError):
                     Path(f"/proc/{end.process.pid}/mem").read_bytes()
+
+
+def test_the_benchmark_measures_all_sides(place: Place, gambeson: Path) -> None:
+    words = ["bench", "proxy", "--mebibytes", "1", "--rounds", "2", "--no-stunnel", "--json", "values.json"]
+    done = subprocess.run(
+        [str(gambeson), *words], cwd=place.folder, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "medians of the rounds' own ratios\n/ direct" in done.stdout
+    sides = json.loads((place.folder / "values.json").read_text())["sides"]
+    assert [side["name"] for side in sides] == ["direct", "gambeson"]
+    for side in sides:
+        for what in ("down", "up", "round_trip", "connection"):
+            assert len(side[what]) == 2 and all(value > 0 for value in side[what])

@@ -3,7 +3,7 @@
 //! It connects nowhere itself, and what it passes are handshakes and sealed records that it cannot read
 //! ([`gambeson_link::relay`] has the protocol). Whoever reaches it can knock at who waits here, as at a port that listens.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::proxy::say;
 /// What it is told.
 pub(crate) struct Bounds {
     /// Who may wait here.
-    pub(crate) allowed: HashMap<KeyHash, String>,
+    pub(crate) allowed: HashSet<KeyHash>,
     /// Pairs that are joined at a time.
     pub(crate) connections_max: usize,
     /// A pair between which nothing moves for so long is parted.
@@ -152,7 +152,7 @@ impl Relay {
         stream.write_all(&nonce)?;
         let mut proof = [0; PROOF];
         read_by(stream, &mut proof, deadline)?;
-        if !self.bounds.allowed.contains_key(&key) || !proves(&key, &nonce, &proof) {
+        if !self.bounds.allowed.contains(&key) || !proves(&key, &nonce, &proof) {
             stream.write_all(&[word::REFUSED])?;
             return Ok(Wish::Forbidden(key));
         }
@@ -184,7 +184,7 @@ impl Relay {
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || !self.bounds.allowed.contains_key(key) {
+            if left.is_zero() || !self.bounds.allowed.contains(key) {
                 return None;
             }
             let waited = self.came.wait_timeout(waiting, left);

@@ -54,7 +54,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let listening = listener.local_addr().map_err(no_place)?;
     allow_connections();
     let relay = Relay::new(Bounds {
-        allowed: allow.iter().map(|accepted| (accepted.key, accepted.name.clone())).collect(),
+        allowed: allow.iter().map(|accepted| accepted.key).collect(),
         connections_max: (*connections).into(),
         idle: Duration::from_secs((*idle).into()),
     });
