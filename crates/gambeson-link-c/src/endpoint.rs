@@ -28,7 +28,7 @@ pub struct gambeson_link_endpoint(Endpoint);
 #[cfg_attr(all(), repr(transparent))]
 pub struct gambeson_link_call<'c>(Call<'c>);
 
-/// A request at its endpoint, as a threaded handler gets it.
+/// A request at its endpoint, as a threaded or queued handler gets it.
 ///
 /// It is the handler's to keep, and to answer from any thread, also later; what ends it frees it.
 pub struct gambeson_link_request(Request);

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """A request at its endpoint, as a threaded handler gets it."""
+    """A request at its endpoint, as a threaded or queued handler gets it."""
 
     def __init__(self, native: _native.NativeRequest) -> None:
         """Handlers get one."""
