@@ -116,6 +116,7 @@ class Options(TypedDict):
     trust: NativeTrust | None
     listen: list[str]
     fabric: list[tuple[str, str | None]]
+    relays: list[str]
     host: str | None
     address: str | None
     rank: int | None

@@ -62,7 +62,8 @@ class Manager(Generic[A, B]):
     tasks that another worker computes, too. A stream has at most `memory` bytes under way. `patience` is how many
     seconds a task waits for a worker that may see its data, and `silence` how many a worker may say nothing. `identity`
     is a file with the manager's key and certificate (PEM), by which stations know it; a fresh key without it. Workers
-    connect to the address `listen`, which is found by itself; on this host over shared memory, unless `shm` is false.
+    connect to the address `listen`, which is found by itself, or meet the manager at one of the `relays`; on this host
+    over shared memory, unless `shm` is false.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Manager(Generic[A, B]):
         silence: float = 10.0,
         identity: str | os.PathLike[str] | None = None,
         listen: str | None = None,
+        relays: Sequence[str] = (),
         shm: bool = True,
     ) -> None:
         if attempts < 1 or retries < 0 or memory < 1 or (chunk is not None and chunk < 1):
@@ -109,9 +111,9 @@ class Manager(Generic[A, B]):
         for instruction in self.graph.instructions:
             if stages := instruction.stages():
                 self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
-        self._open(listen, Identity.generate() if identity is None else _read_identity(identity))
+        self._open(listen, list(relays), Identity.generate() if identity is None else _read_identity(identity))
 
-    def _open(self, listen: str | None, identity: Identity) -> None:
+    def _open(self, listen: str | None, relays: list[str], identity: Identity) -> None:
         self._inbox = _native.NativeInbox()
         self._failure: BaseException | None = None
         self._page: Page | None = None
@@ -135,6 +137,7 @@ class Manager(Generic[A, B]):
             identity,
             Trust(),
             listen=[self._listen],
+            relays=relays,
             policy=policy,
             address=address,
             shm=self._shm,

@@ -45,6 +45,7 @@ class Domain(Closing):
         *,
         listen: Iterable[str] = (),
         fabric: Iterable[tuple[str, str | None]] = (),
+        relays: Iterable[str] = (),
         host: str | None = None,
         address: str | None = None,
         rank: int | None = None,
@@ -62,7 +63,8 @@ class Domain(Closing):
 
         `listen` has addresses such as `10.0.0.1:4000`, of which port 0 takes a free one; without any, the domain only
         connects. `fabric` has providers of libfabric over which others may come, too, each with the interface's address
-        or name, or `None` for its first. `host` is this host's name and `address` its address, for people and policies,
+        or name, or `None` for its first. At `relays`, each `HOST:PORT`, it waits for others; links through one are
+        sealed, whatever the policy says. `host` is this host's name and `address` its address, for people and policies,
         and `rank` the rank in a job. With `shm` processes of this host may come over shared memory, if it listens at
         all. `policy` says how links are protected; everything is sealed without one. `weakest` is short for the policy
         that has the same protection for all. With `site` it goes by the directory of the site that this host is of, and
@@ -83,6 +85,7 @@ class Domain(Closing):
                 "trust": trust._native,
                 "listen": list(listen),
                 "fabric": list(fabric),
+                "relays": list(relays),
                 "host": host,
                 "address": address,
                 "rank": rank,
@@ -103,6 +106,7 @@ class Domain(Closing):
         *,
         listen: Iterable[str] = (),
         fabric: Iterable[tuple[str, str | None]] = (),
+        relays: Iterable[str] = (),
         address: str | None = None,
         shm: bool = True,
         progress: Progress = Progress.AUTO,
@@ -123,6 +127,7 @@ class Domain(Closing):
                 "trust": None,
                 "listen": list(listen),
                 "fabric": list(fabric),
+                "relays": list(relays),
                 "host": None,
                 "address": address,
                 "rank": None,

@@ -33,6 +33,7 @@ struct Options {
     trust: Option<Py<NativeTrust>>,
     listen: Vec<String>,
     fabric: Vec<(String, Option<String>)>,
+    relays: Vec<String>,
     host: Option<String>,
     address: Option<String>,
     rank: Option<u32>,
@@ -91,6 +92,7 @@ impl NativeDomain {
             config = config.transform(module);
         }
         config.fabric = options.fabric;
+        config.relays = options.relays;
         config.shm = options.shm;
         config.progress = if options.manual { Progress::Manual } else { Progress::Auto };
         config.patience = patience(Some(options.patience))?;
