@@ -1,0 +1,191 @@
+"""Who listens for comms, and who opens them.
+
+    connector                                                        listener
+    attach("dask") ───── a session, proved at both ends ───────────>  its domain: the lobby is published as "dask"
+    OPEN: a startpoint to my end, where I am ── sealed ────────────>  binds it: a link back
+          <───────────────────────── answer: a startpoint to its end
+    binds it: a link there
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import dask
+from dask.utils import parse_timedelta
+from distributed.comm.addressing import parse_host_port, unparse_host_port
+from distributed.comm.core import BaseListener, CommClosedError, Connector, FatalCommClosedError
+from distributed.comm.utils import ensure_concrete_host
+from distributed.utils import ensure_ip, get_ip
+
+from gambeson import link
+from gambeson.dask._comm import Ends, Gambeson, logger
+from gambeson.dask._place import Place, closing, connecting, elsewhere, stated
+from gambeson.dask._settings import Settings
+
+NAME = "dask"
+"""What a listener's lobby is published as."""
+OPEN = 1
+VERSION = 1
+
+_numbers = itertools.count(1)
+
+
+class GambesonListener(BaseListener):
+    """Takes comms at an address."""
+
+    def __init__(
+        self,
+        scheme: str,
+        location: str,
+        handle: Callable[..., Any],
+        deserialize: bool = True,
+        allow_offload: bool = True,
+        default_host: str | None = None,
+        default_port: int = 0,
+        **connection_args: Any,
+    ) -> None:
+        super().__init__()
+        self.prefix = f"{scheme}://"
+        self.ip, self.port = parse_host_port(location, default_port)
+        self._handle = handle
+        self._deserialize = deserialize
+        self._allow_offload = allow_offload
+        self._default_host = default_host
+        self._settings = Settings.find(connection_args)
+        self._place: Place | None = None
+        self._lobby: link.Endpoint | None = None
+        self._bound: tuple[str, int] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        host = ensure_ip(self.ip) if self.ip else "0.0.0.0"
+        if self.port and (ending := closing()):
+            # The port may be that of one that was stopped a moment ago.
+            await asyncio.wait([asyncio.wrap_future(one) for one in ending], timeout=5)
+        address = stated(ensure_concrete_host(host, self._default_host))
+        domain = self._settings.open(unparse_host_port(host, self.port), address)
+        self._place = Place(domain)
+        self._lobby = domain.endpoint({OPEN: self._open}, class_name="control", protection=link.Protection.PRIVACY)
+        self._lobby.publish(NAME, [self._settings.role])
+        self._bound = parse_host_port(domain.listening[0])
+
+    def stop(self) -> None:
+        place, self._place = self._place, None
+        lobby, self._lobby = self._lobby, None
+        if lobby is not None:
+            lobby.close()
+        if place is not None:
+            place.release()
+
+    def get_host_port(self) -> tuple[str, int]:
+        """Where it listens."""
+        if self._bound is None:
+            raise ValueError("this listener has not been started")
+        return self._bound
+
+    @property
+    def listen_address(self) -> str:
+        return self.prefix + unparse_host_port(*self.get_host_port())
+
+    @property
+    def contact_address(self) -> str:
+        host, port = self.get_host_port()
+        return self.prefix + unparse_host_port(ensure_concrete_host(host, default_host=self._default_host), port)
+
+    def _open(self, request: link.Request) -> bytes:
+        """Somebody wants a comm. This is a thread of the domain's."""
+        place = self._place
+        if place is None:
+            raise link.HandlerRefused("this listener was stopped")
+        said = json.loads(request.payload)
+        if said.get("version") != VERSION:
+            raise link.HandlerRefused(f"this is version {VERSION} of Gambeson's comms, and yours is {said.get('version')}")
+        ends = Ends(place, self._settings.sealed)
+        try:
+            capability = ends.capability()
+            ends.bind(bytes.fromhex(said["startpoint"]), self._settings.sealed, connect_timeout())
+            self._loop.call_soon_threadsafe(self._begin, ends, str(said["from"]), str(said["to"]))
+        except BaseException:
+            ends.close()
+            raise
+        return capability
+
+    def _begin(self, ends: Ends, there: str, here: str) -> None:
+        if self._place is None:
+            ends.close()
+            return
+        task = self._loop.create_task(self._serve(ends, there, here))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, ends: Ends, there: str, here: str) -> None:
+        comm = Gambeson(ends, self.prefix + here, self.prefix + there, self._deserialize)
+        comm.allow_offload = self._allow_offload
+        try:
+            await self.on_connection(comm)
+        except CommClosedError:
+            logger.info("Connection from %s closed before handshake completed", comm.peer_address)
+            return
+        handled = self._handle(comm)
+        if inspect.isawaitable(handled):
+            await handled
+
+
+class GambesonConnector(Connector):
+    """Opens comms."""
+
+    def __init__(self, scheme: str) -> None:
+        self.prefix = f"{scheme}://"
+
+    async def connect(self, address: str, deserialize: bool = True, **connection_args: Any) -> Gambeson:
+        settings = Settings.find(connection_args)
+        begun = elsewhere(_connected, settings, address)
+        try:
+            ends, local = await asyncio.shield(asyncio.wrap_future(begun))
+        except asyncio.CancelledError:
+            begun.add_done_callback(lambda done: done.exception() or done.result()[0].close())
+            raise
+        return Gambeson(ends, self.prefix + local, self.prefix + address, deserialize)
+
+
+def _connected(settings: Settings, address: str) -> tuple[Ends, str]:
+    """Both ends of a comm, and what the own one is called. It waits."""
+    timeout = connect_timeout()
+    host, port = parse_host_port(address)
+    there = ensure_ip(host)
+    here = get_ip(there)
+    local = unparse_host_port(here, os.getpid() << 20 | next(_numbers))
+    place = connecting(settings, here)
+    ends: Ends | None = None
+    try:
+        where = unparse_host_port(there, port)
+        with place.domain.attach(where, NAME, role=settings.role, timeout=timeout) as lobby:
+            ends = Ends(place, settings.sealed)
+            said = {"version": VERSION, "startpoint": ends.capability().hex(), "from": local, "to": address}
+            ends.bind(lobby.call(OPEN, json.dumps(said).encode(), timeout), settings.sealed, timeout)
+    except (link.Refused, link.Garbled) as cause:
+        if ends is not None:
+            ends.close()
+        raise FatalCommClosedError(f"no comm with {address}: {cause}") from cause
+    except BaseException as cause:
+        if ends is not None:
+            ends.close()
+        if isinstance(cause, link.Error):
+            raise CommClosedError(f"no comm with {address}: {cause}") from cause
+        raise
+    finally:
+        place.release()
+    return ends, local
+
+
+def connect_timeout() -> float:
+    """How long Dask waits for a connection, in seconds."""
+    return float(parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"), default="seconds"))

@@ -1,0 +1,118 @@
+"""What Dask's configuration says of links: `distributed.comm.gambeson.*`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+from dask.utils import parse_timedelta
+
+from gambeson.dask._credential import read_credential
+from gambeson.link import Domain, Identity, IdentityUnusable, Policy, Protection, Trust
+
+ROLE = "dask"
+"""What certificates must say of processes that belong to clusters: URI `gambeson:role:dask`."""
+_CONFIG = "distributed.comm.gambeson"
+_KNOWN = {"credential", "certificate", "key", "authorities", "policy", "address", "shm", "patience"}
+_NOBODY = (
+    "gambeson:// does not know who belongs to the cluster: make a credential with gambeson.dask.credential(path), and set "
+    f"{_CONFIG}.credential to its path for every process (in the environment: "
+    "DASK_DISTRIBUTED__COMM__GAMBESON__CREDENTIAL); or set certificate, key and authorities; or start all of it under "
+    "gambeson run"
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How domains of a process are opened."""
+
+    credential: str | None
+    certificate: str | None
+    key: str | None
+    authorities: str | None
+    policy: str | None
+    address: str | None
+    shm: bool
+    patience: float
+    sealed: bool
+    """Whether Dask requires encryption, whatever the policy says."""
+
+    @staticmethod
+    def find(connection_args: Mapping[str, Any]) -> Settings:
+        """What holds for connections with these arguments.
+
+        `extra_conn_args` of a `distributed.Security` come first, for programs that are clients of several clusters.
+        """
+        found = {str(name).replace("-", "_"): value for name, value in (dask.config.get(_CONFIG, None) or {}).items()}
+        extra = connection_args.get("extra_conn_args") or {}
+        found |= {name: value for name, value in extra.items() if name in _KNOWN}
+        if unknown := sorted(found.keys() - _KNOWN):
+            raise ValueError(f"{_CONFIG}.{unknown[0]} is no setting; there are {', '.join(sorted(_KNOWN))}")
+        texts = {name: _text(name, found.get(name)) for name in _KNOWN - {"shm", "patience"}}
+        shm = found.get("shm", True)
+        if not isinstance(shm, bool):
+            raise ValueError(f"{_CONFIG}.shm is true or false, and not {shm!r}")
+        required = connection_args.get("require_encryption")
+        if required is None:
+            required = dask.config.get("distributed.comm.require-encryption", None)
+        patience = parse_timedelta(found.get("patience", "2s"), default="seconds")
+        return Settings(**texts, shm=shm, patience=patience, sealed=bool(required))
+
+    @property
+    def role(self) -> str:
+        """What who is talked to must be."""
+        return ROLE if self.certificate else "rank"
+
+    def open(self, listen: str | None, address: str | None) -> Domain:
+        """A domain with a key of its own.
+
+        `address` is what policies know this host by, unless the settings have another one. Raises `IdentityUnusable`,
+        `PolicyUnusable` and `SystemRefused`.
+        """
+        listening = [] if listen is None else [listen]
+        options = {"shm": self.shm, "patience": self.patience, "address": self.address or address}
+        if self.certificate or self.key or self.authorities:
+            identity, trust = self._certified()
+        elif self.credential:
+            member = read_credential(self.credential)
+            identity, trust = Identity.generate(), Trust().job(member.job, member.secret, bytes(32))
+        else:
+            if self.policy:
+                raise ValueError(f"in a job of gambeson run the policy is the job's, and not {_CONFIG}.policy")
+            try:
+                domain = Domain.from_job(listen=listening, **options)
+            except IdentityUnusable as cause:
+                raise IdentityUnusable(_NOBODY) from cause
+            if self.sealed:
+                domain.set_policy(Policy.uniform(Protection.PRIVACY))
+            return domain
+        policy = None if self.sealed or not self.policy else Policy.read(os.path.expanduser(self.policy))
+        return Domain(identity, trust, listen=listening, policy=policy, **options)
+
+    def _certified(self) -> tuple[Identity, Trust]:
+        parts = {"certificate": self.certificate, "key": self.key, "authorities": self.authorities}
+        if missing := [name for name, path in parts.items() if not path]:
+            raise IdentityUnusable(f"certificate, key and authorities go together; {_CONFIG}.{missing[0]} is missing")
+        if self.credential:
+            raise IdentityUnusable(f"set either {_CONFIG}.credential or certificate, key and authorities, not both")
+        chain, key, authorities = (_read(f"{_CONFIG}.{name}", path or "") for name, path in parts.items())
+        return Identity.from_pem(chain, key), Trust().authorities(authorities)
+
+
+def _text(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise ValueError(f"{_CONFIG}.{name} is a text, and not {value!r}")
+
+
+def _read(name: str, path: str) -> bytes:
+    try:
+        return Path(path).expanduser().read_bytes()
+    except OSError as cause:
+        raise IdentityUnusable(f"{name}, {path}, cannot be read: {cause.strerror}") from cause
