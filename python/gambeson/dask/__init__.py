@@ -8,8 +8,9 @@
     cluster = LocalCluster(protocol="gambeson://")
     client = Client(cluster)
 
-Every process of a cluster reads the same credential file and proves with it that it belongs; each has a key of its own, made
-when it starts. Dask finds the backend by its entry point: nothing has to be imported where a scheduler or worker starts.
+Every process of a cluster reads the same credential file and proves with it that it belongs; each has a key of its own,
+made when it starts. Dask finds the backend by its entry point: nothing has to be imported where a scheduler or worker
+starts.
 """
 
 from gambeson.dask._backend import Backend

@@ -6,12 +6,13 @@
     inbox, endpoint <── link ── DATA ..., CLOSE ── outbox
 
 A message of Dask's is one message of the link for each of its large buffers, so that each has memory of its own at the
-other end, as over TCP. What nobody reads keeps the link's window taken: a reader that is slow slows the writer's link down.
+other end, as over TCP. What nobody reads keeps the link's window taken: a slow reader slows the writer's link down.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import weakref
 from collections.abc import Sequence
@@ -22,18 +23,20 @@ from distributed.comm.utils import from_frames, to_frames
 from distributed.utils import nbytes
 
 from gambeson import _native, link
-from gambeson.dask._place import Place
+from gambeson.dask._place import LINGER, Place
 
 DATA, CLOSE, WATCH = 1, 2, 3
 OVER = 4
 """Put into the own inbox: nothing comes any more."""
 MESSAGE_MAX = 1 << 40
 OWN_MEMORY = 64 << 10
-"""Buffers from this length on are messages of their own, but for a message's largest."""
+"""Buffers from this length on are messages of their own."""
 LOOK = 1.0
-"""So often a reader looks whether the session is there, once the other end has closed and its last word has not come."""
+"""So often a reader whose other end has closed without a last word looks whether the session is there."""
 PATIENCE = 10.0
 """Who closes waits at most so long for its long messages to be taken."""
+
+_SEALED = link.Caveat.protection(link.Protection.PRIVACY)
 
 logger = logging.getLogger("distributed.comm.gambeson")
 
@@ -41,30 +44,27 @@ logger = logging.getLogger("distributed.comm.gambeson")
 class Ends:
     """What a comm has of links; it goes in any thread."""
 
-    def __init__(self, place: Place, sealed: bool) -> None:
+    def __init__(self, place: Place) -> None:
         """The own end, to which others may be given a startpoint."""
         self.place = place
         self.inbox = _native.NativeInbox()
         self._held = _native.NativeInbox()
         inboxes = [(DATA, self.inbox), (CLOSE, self.inbox), (WATCH, self._held)]
-        weakest = "privacy" if sealed else "none"
-        self._endpoint = place.domain._native.mailbox(inboxes, None, 0, "dask", weakest, MESSAGE_MAX)
+        # Whatever a job's policy says: Dask may require encryption, and what a message has in it nobody here knows.
+        self._endpoint = place.domain._native.mailbox(inboxes, None, 0, "dask", "privacy", MESSAGE_MAX)
         self.outbox: _native.NativeOutbox | None = None
         self.startpoint: link.Startpoint | None = None
         self._watch: _native.NativeTask | None = None
+        self.gone = False
         place.hold()
 
     def capability(self) -> bytes:
         """What the other end binds. It is a secret."""
         return self._endpoint.startpoint([]).encode()
 
-    def bind(self, capability: bytes, sealed: bool, timeout: float) -> None:
+    def bind(self, capability: bytes, timeout: float) -> None:
         """Opens the link to the other end; it waits."""
-        self.startpoint = self.place.domain.startpoint(capability, timeout)
-        protection = self.startpoint.protection
-        if sealed and protection is not link.Protection.PRIVACY:
-            what = f'Dask requires encryption, and the other end opens a link with "{protection.value}"'
-            raise link.StartpointRefused(what)
+        self.startpoint = self.place.domain.startpoint(link.Capability.decode(capability).narrow(_SEALED), timeout)
         self.outbox = _native.NativeOutbox(self.startpoint._native)
 
     def watch(self, over: Any) -> None:
@@ -97,10 +97,7 @@ class Gambeson(Comm):
         self._peer_addr = peer
         self._loop = asyncio.get_running_loop()
         self._ends: Ends | None = ends
-        self._gone = False
         self._waiter: asyncio.Future[None] | None = None
-        assert ends.startpoint is not None
-        self._extra = {"protection": ends.startpoint.protection.value}
         self._finalizer = weakref.finalize(self, _dangling, ends, f"{local} and {peer}")
         self._finalizer.atexit = False
         loop, me = self._loop, weakref.ref(self)
@@ -110,10 +107,9 @@ class Gambeson(Comm):
                 if (comm := me()) is not None:
                     comm._peer_gone(error)
 
-            try:
+            # A loop that has ended has nobody who would read.
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(tell)
-            except RuntimeError:  # The loop has ended, and who would read with it.
-                pass
 
         ends.watch(over)
 
@@ -125,12 +121,8 @@ class Gambeson(Comm):
     def peer_address(self) -> str:
         return self._peer_addr
 
-    @property
-    def extra_info(self) -> dict[str, Any]:
-        return self._extra
-
     def closed(self) -> bool:
-        return self._ends is None or self._gone
+        return self._ends is None or self._ends.gone
 
     async def read(self, deserializers: Any = None) -> Any:
         frames: list[bytes | memoryview] = []
@@ -139,7 +131,7 @@ class Gambeson(Comm):
             while more:
                 kind, more, parts = await self._taken()
                 if kind != DATA:
-                    self._gone = True
+                    self._part()
                     raise CommClosedError(f"in {self!r}: {self._why(kind, parts)}")
                 frames += parts
         except link.Lost as cause:
@@ -190,31 +182,36 @@ class Gambeson(Comm):
         self._leave()
         deadline = self._loop.time() + PATIENCE
         try:
-            while not self._gone and ends.outbox is not None and ends.outbox.waiting():
+            while not ends.gone and ends.outbox is not None and ends.outbox.waiting():
                 if self._loop.time() > deadline:
                     break
                 await asyncio.sleep(0.005)
         finally:
-            ends.close()
+            self._give_back(ends)
 
     def abort(self) -> None:
         if (ends := self._ends) is not None:
             self._leave()
-            ends.close()
+            self._give_back(ends)
+
+    def _give_back(self, ends: Ends) -> None:
+        ends.close()
+        if not self._loop.is_closed():
+            self._loop.call_later(LINGER, ends.place.sweep)
 
     def _leave(self) -> None:
         """Says that nothing follows, and wakes who reads."""
         ends, self._ends = self._ends, None
         self._finalizer.detach()
         try:
-            if ends is not None and ends.outbox is not None and not self._gone:
+            if ends is not None and ends.outbox is not None and not ends.gone:
                 ends.outbox.post(CLOSE, 0, 0, [b""])
         except link.Error:
             pass  # Then nobody is left who would want to know.
         self._wake()
 
     def _outbox(self) -> _native.NativeOutbox:
-        if self._ends is None or self._ends.outbox is None or self._gone:
+        if self._ends is None or self._ends.outbox is None or self._ends.gone:
             raise CommClosedError(f"in {self!r}: it was closed while it wrote")
         return self._ends.outbox
 
@@ -232,7 +229,7 @@ class Gambeson(Comm):
         descriptor = ends.inbox.fileno()
         self._loop.add_reader(descriptor, self._wake)
         try:
-            if self._gone:
+            if ends.gone:
                 await asyncio.wait([self._waiter], timeout=LOOK)
                 assert ends.startpoint is not None
                 if self._ends is not None:
@@ -249,13 +246,15 @@ class Gambeson(Comm):
 
     def _peer_gone(self, error: BaseException | None) -> None:
         """The other end closed, or is not to be reached any more."""
-        self._gone = True
-        if (ends := self._ends) is not None and isinstance(error, link.Lost):
-            try:
-                ends.inbox.put(0, OVER, 0, 0, str(error).encode())
-            except link.Error:
-                pass
+        if (ends := self._part()) is not None and isinstance(error, link.Lost):
+            ends.inbox.put(0, OVER, 0, 0, str(error).encode())
         self._wake()
+
+    def _part(self) -> Ends | None:
+        """Nothing goes out any more."""
+        if self._ends is not None:
+            self._ends.gone = True
+        return self._ends
 
     @staticmethod
     def _why(kind: int, parts: Sequence[bytes | memoryview]) -> str:
@@ -277,5 +276,7 @@ def split(frames: Sequence[bytes | memoryview]) -> list[list[bytes | memoryview]
 
 
 def _dangling(ends: Ends, who: str) -> None:
-    logger.warning("Closing a dangling comm between %s", who)
+    # Dask forgets comms that the other end has closed.
+    if not ends.gone:
+        logger.warning("Closing a dangling comm between %s", who)
     ends.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -28,11 +29,11 @@ class Credential:
 
 
 def credential(path: str | os.PathLike[str]) -> str:
-    """Makes the credential of a cluster, a file that its owner alone can read, unless it is there already; its path, made
-    absolute: `dask.config.set({"distributed.comm.gambeson.credential": credential("cluster.toml")})`.
+    """Makes the credential of a cluster, a file that its owner alone can read, unless it is there already; its path,
+    made absolute: `dask.config.set({"distributed.comm.gambeson.credential": credential("cluster.toml")})`.
 
-    A file is good for many clusters, whose processes then accept each other. Raises `IdentityUnusable` for a file that is
-    no credential or that others could have read, and `OSError`.
+    A file is good for many clusters, whose processes then accept each other. Raises `IdentityUnusable` for a file that
+    is no credential or that others could have read, and `OSError`.
     """
     wanted = Path(path).expanduser().absolute()
     if not wanted.exists():
@@ -42,12 +43,10 @@ def credential(path: str | os.PathLike[str]) -> str:
         try:
             with os.fdopen(handle, "w") as file:
                 file.write(text)
-            try:
+            with contextlib.suppress(FileExistsError):
                 os.link(made, wanted)
-            except FileExistsError:
-                pass
         finally:
-            os.unlink(made)
+            Path(made).unlink()
     read_credential(str(wanted))
     return str(wanted)
 
@@ -55,11 +54,12 @@ def credential(path: str | os.PathLike[str]) -> str:
 def read_credential(path: str) -> Credential:
     """Reads a credential that nobody but its owner can have read."""
     try:
-        with open(os.path.expanduser(path), "rb") as file:
+        with Path(path).expanduser().open("rb") as file:
             facts = os.fstat(file.fileno())
             content = file.read(1 << 16)
     except OSError as cause:
-        what = f"the cluster's credential {path} cannot be read: {cause.strerror}; gambeson.dask.credential({path!r}) makes one"
+        remedy = f"gambeson.dask.credential({path!r}) makes one"
+        what = f"the cluster's credential {path} cannot be read: {cause.strerror}; {remedy}"
         raise IdentityUnusable(what) from cause
     if facts.st_uid not in (os.geteuid(), 0):
         raise IdentityUnusable(f"the cluster's credential {path} belongs to another user (uid {facts.st_uid})")

@@ -1,10 +1,10 @@
 """Who listens for comms, and who opens them.
 
-    connector                                                        listener
-    attach("dask") ───── a session, proved at both ends ───────────>  its domain: the lobby is published as "dask"
-    OPEN: a startpoint to my end, where I am ── sealed ────────────>  binds it: a link back
-          <───────────────────────── answer: a startpoint to its end
-    binds it: a link there
+connector                                                        listener
+attach("dask") ───── a session, proved at both ends ───────────>  its domain: the lobby is published as "dask"
+OPEN: a startpoint to my end, where I am ── sealed ────────────>  binds it: a link back
+      <───────────────────────── answer: a startpoint to its end
+binds it: a link there
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import inspect
 import itertools
 import json
 import os
+import random
+import re
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import dask
@@ -33,6 +37,8 @@ NAME = "dask"
 """What a listener's lobby is published as."""
 OPEN = 1
 VERSION = 1
+REFUSED = 2.0
+"""So long who is refused tries again: a listener at which hundreds arrive at once sends some of them away."""
 
 _numbers = itertools.count(1)
 
@@ -71,7 +77,12 @@ class GambesonListener(BaseListener):
             # The port may be that of one that was stopped a moment ago.
             await asyncio.wait([asyncio.wrap_future(one) for one in ending], timeout=5)
         address = stated(ensure_concrete_host(host, self._default_host))
-        domain = self._settings.open(unparse_host_port(host, self.port), address)
+        try:
+            domain = self._settings.open(unparse_host_port(host, self.port), address)
+        except link.SystemRefused as cause:
+            # Dask goes on with the next port of a range if this is the number for one that is taken.
+            number = re.search(r"\(os error (\d+)\)", str(cause))
+            raise OSError(int(number[1]) if number else 0, str(cause)) from cause
         self._place = Place(domain)
         self._lobby = domain.endpoint({OPEN: self._open}, class_name="control", protection=link.Protection.PRIVACY)
         self._lobby.publish(NAME, [self._settings.role])
@@ -93,12 +104,12 @@ class GambesonListener(BaseListener):
 
     @property
     def listen_address(self) -> str:
-        return self.prefix + unparse_host_port(*self.get_host_port())
+        return f"{self.prefix}{unparse_host_port(*self.get_host_port())}"
 
     @property
     def contact_address(self) -> str:
         host, port = self.get_host_port()
-        return self.prefix + unparse_host_port(ensure_concrete_host(host, default_host=self._default_host), port)
+        return f"{self.prefix}{unparse_host_port(ensure_concrete_host(host, self._default_host), port)}"
 
     def _open(self, request: link.Request) -> bytes:
         """Somebody wants a comm. This is a thread of the domain's."""
@@ -107,11 +118,13 @@ class GambesonListener(BaseListener):
             raise link.HandlerRefused("this listener was stopped")
         said = json.loads(request.payload)
         if said.get("version") != VERSION:
-            raise link.HandlerRefused(f"this is version {VERSION} of Gambeson's comms, and yours is {said.get('version')}")
-        ends = Ends(place, self._settings.sealed)
+            raise link.HandlerRefused(
+                f"this is version {VERSION} of Gambeson's comms, and yours is {said.get('version')}"
+            )
+        ends = Ends(place)
         try:
             capability = ends.capability()
-            ends.bind(bytes.fromhex(said["startpoint"]), self._settings.sealed, connect_timeout())
+            ends.bind(bytes.fromhex(said["startpoint"]), connect_timeout())
             self._loop.call_soon_threadsafe(self._begin, ends, str(said["from"]), str(said["to"]))
         except BaseException:
             ends.close()
@@ -151,39 +164,52 @@ class GambesonConnector(Connector):
         try:
             ends, local = await asyncio.shield(asyncio.wrap_future(begun))
         except asyncio.CancelledError:
-            begun.add_done_callback(lambda done: done.exception() or done.result()[0].close())
+            begun.add_done_callback(_unwanted)
             raise
         return Gambeson(ends, self.prefix + local, self.prefix + address, deserialize)
 
 
+def _unwanted(done: Future[tuple[Ends, str]]) -> None:
+    """Nobody waits any more for what came of it."""
+    if done.exception() is None:
+        done.result()[0].close()
+
+
 def _connected(settings: Settings, address: str) -> tuple[Ends, str]:
     """Both ends of a comm, and what the own one is called. It waits."""
-    timeout = connect_timeout()
     host, port = parse_host_port(address)
     there = ensure_ip(host)
     here = get_ip(there)
     local = unparse_host_port(here, os.getpid() << 20 | next(_numbers))
     place = connecting(settings, here)
-    ends: Ends | None = None
+    deadline = time.monotonic() + REFUSED
     try:
-        where = unparse_host_port(there, port)
-        with place.domain.attach(where, NAME, role=settings.role, timeout=timeout) as lobby:
-            ends = Ends(place, settings.sealed)
-            said = {"version": VERSION, "startpoint": ends.capability().hex(), "from": local, "to": address}
-            ends.bind(lobby.call(OPEN, json.dumps(said).encode(), timeout), settings.sealed, timeout)
-    except (link.Refused, link.Garbled) as cause:
-        if ends is not None:
-            ends.close()
-        raise FatalCommClosedError(f"no comm with {address}: {cause}") from cause
-    except BaseException as cause:
-        if ends is not None:
-            ends.close()
-        if isinstance(cause, link.Error):
-            raise CommClosedError(f"no comm with {address}: {cause}") from cause
-        raise
+        while True:
+            try:
+                return _ends(place, settings, unparse_host_port(there, port), address, local), local
+            except link.Refused as cause:
+                if time.monotonic() > deadline:
+                    raise FatalCommClosedError(f"no comm with {address}: {cause}") from cause
+            except link.Garbled as cause:
+                raise FatalCommClosedError(f"no comm with {address}: {cause}") from cause
+            except link.Error as cause:
+                raise CommClosedError(f"no comm with {address}: {cause}") from cause
+            time.sleep(random.uniform(0.1, 0.5))
     finally:
         place.release()
-    return ends, local
+
+
+def _ends(place: Place, settings: Settings, where: str, address: str, local: str) -> Ends:
+    timeout = connect_timeout()
+    with place.domain.attach(where, NAME, role=settings.role, timeout=timeout) as lobby:
+        ends = Ends(place)
+        try:
+            said = {"version": VERSION, "startpoint": ends.capability().hex(), "from": local, "to": address}
+            ends.bind(lobby.call(OPEN, json.dumps(said).encode(), timeout), timeout)
+        except BaseException:
+            ends.close()
+            raise
+    return ends
 
 
 def connect_timeout() -> float:

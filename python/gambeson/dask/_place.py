@@ -19,7 +19,7 @@ from gambeson.dask._settings import Settings
 from gambeson.link import Domain
 
 LINGER = 1.0
-"""So long an endpoint stays whose comm is closed: the other end may have something on its way, and is not to be refused."""
+"""So long the endpoint of a closed comm stays: what the other end has on its way is not to be refused."""
 
 _T = TypeVar("_T")
 
@@ -39,21 +39,25 @@ class Place:
             self._users += 1
 
     def release(self, endpoint: _native.NativeEndpoint | None = None) -> None:
-        """Somebody uses it no longer, nor this endpoint of it; with the last one it closes, which takes as long as what is
-        left to be sent.
+        """Somebody uses it no longer, nor this endpoint of it; with the last one it closes, which takes as long as what
+        is left to be sent.
         """
-        now = time.monotonic()
-        past = []
         with self._lock:
             self._users -= 1
             over = self._users == 0
             if endpoint is not None:
-                self._lingering.append((now, endpoint))
-            while self._lingering and (over or self._lingering[0][0] < now - LINGER):
-                past.append(self._lingering.popleft()[1])
+                self._lingering.append((time.monotonic(), endpoint))
         if over:
             _closing.add(closed := elsewhere(self.domain.close))
             closed.add_done_callback(_closing.discard)
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Closes the endpoints that have lingered for long enough."""
+        past = []
+        with self._lock:
+            while self._lingering and (self._users == 0 or self._lingering[0][0] <= time.monotonic() - LINGER):
+                past.append(self._lingering.popleft()[1])
         for one in past:
             one.close()
 

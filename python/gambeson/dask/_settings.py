@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +11,15 @@ import dask
 from dask.utils import parse_timedelta
 
 from gambeson.dask._credential import read_credential
-from gambeson.link import Domain, Identity, IdentityUnusable, Policy, Protection, Trust
+from gambeson.link import Domain, Identity, IdentityUnusable, Trust
 
 ROLE = "dask"
 """What certificates must say of processes that belong to clusters: URI `gambeson:role:dask`."""
 _CONFIG = "distributed.comm.gambeson"
-_KNOWN = {"credential", "certificate", "key", "authorities", "policy", "address", "shm", "patience"}
+_KNOWN = {"credential", "certificate", "key", "authorities", "shm", "patience"}
 _NOBODY = (
-    "gambeson:// does not know who belongs to the cluster: make a credential with gambeson.dask.credential(path), and set "
-    f"{_CONFIG}.credential to its path for every process (in the environment: "
+    "gambeson:// does not know who belongs to the cluster: make a credential with gambeson.dask.credential(path), and "
+    f"set {_CONFIG}.credential to its path for every process (in the environment: "
     "DASK_DISTRIBUTED__COMM__GAMBESON__CREDENTIAL); or set certificate, key and authorities; or start all of it under "
     "gambeson run"
 )
@@ -34,12 +33,8 @@ class Settings:
     certificate: str | None
     key: str | None
     authorities: str | None
-    policy: str | None
-    address: str | None
     shm: bool
     patience: float
-    sealed: bool
-    """Whether Dask requires encryption, whatever the policy says."""
 
     @staticmethod
     def find(connection_args: Mapping[str, Any]) -> Settings:
@@ -56,11 +51,8 @@ class Settings:
         shm = found.get("shm", True)
         if not isinstance(shm, bool):
             raise ValueError(f"{_CONFIG}.shm is true or false, and not {shm!r}")
-        required = connection_args.get("require_encryption")
-        if required is None:
-            required = dask.config.get("distributed.comm.require-encryption", None)
         patience = parse_timedelta(found.get("patience", "2s"), default="seconds")
-        return Settings(**texts, shm=shm, patience=patience, sealed=bool(required))
+        return Settings(**texts, shm=shm, patience=patience)
 
     @property
     def role(self) -> str:
@@ -68,30 +60,22 @@ class Settings:
         return ROLE if self.certificate else "rank"
 
     def open(self, listen: str | None, address: str | None) -> Domain:
-        """A domain with a key of its own.
+        """A domain with a key of its own, in a job of `gambeson run` one of the job.
 
-        `address` is what policies know this host by, unless the settings have another one. Raises `IdentityUnusable`,
-        `PolicyUnusable` and `SystemRefused`.
+        `address` is what site directories know this host by. Raises `IdentityUnusable` and `SystemRefused`.
         """
         listening = [] if listen is None else [listen]
-        options = {"shm": self.shm, "patience": self.patience, "address": self.address or address}
         if self.certificate or self.key or self.authorities:
             identity, trust = self._certified()
         elif self.credential:
             member = read_credential(self.credential)
             identity, trust = Identity.generate(), Trust().job(member.job, member.secret, bytes(32))
         else:
-            if self.policy:
-                raise ValueError(f"in a job of gambeson run the policy is the job's, and not {_CONFIG}.policy")
             try:
-                domain = Domain.from_job(listen=listening, **options)
+                return Domain.from_job(listen=listening, address=address, shm=self.shm, patience=self.patience)
             except IdentityUnusable as cause:
                 raise IdentityUnusable(_NOBODY) from cause
-            if self.sealed:
-                domain.set_policy(Policy.uniform(Protection.PRIVACY))
-            return domain
-        policy = None if self.sealed or not self.policy else Policy.read(os.path.expanduser(self.policy))
-        return Domain(identity, trust, listen=listening, policy=policy, **options)
+        return Domain(identity, trust, listen=listening, address=address, shm=self.shm, patience=self.patience)
 
     def _certified(self) -> tuple[Identity, Trust]:
         parts = {"certificate": self.certificate, "key": self.key, "authorities": self.authorities}
@@ -106,8 +90,8 @@ class Settings:
 def _text(name: str, value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
+    if isinstance(value, Path):
+        return str(value)
     raise ValueError(f"{_CONFIG}.{name} is a text, and not {value!r}")
 
 
