@@ -1,8 +1,8 @@
 """How fast comms are, `gambeson://` beside `tcp://` and `tls://`: python -m gambeson.dask.bench
 
 A process of its own echoes what comes, for each contender; arrays go there and back, in rounds in which all contenders
-have their turns. CPU time is that of both processes, over the bytes that went either way. `crowd` has as many pairs at once
-as `--crowd` says, each with a process of its own.
+have their turns. CPU time is that of both processes, over the bytes that went either way. `--crowd` says how many pairs
+there are at once in the rows that say so, each with a process of its own.
 """
 
 from __future__ import annotations

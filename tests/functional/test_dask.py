@@ -1,0 +1,396 @@
+"""Dask over gambeson://, with Dask as its users have it: clusters of real processes, its own commands, two hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness.hosts import Hosts
+from harness.python import Package
+
+CREDENTIAL = "DASK_DISTRIBUTED__COMM__GAMBESON__CREDENTIAL"
+SHM = "DASK_DISTRIBUTED__COMM__GAMBESON__SHM"
+COMPRESSION = "DASK_DISTRIBUTED__COMM__COMPRESSION"
+CANARY = "canary-5f1d0c"
+
+BEGIN = """
+import json, logging, os, sys, time
+import dask, numpy
+from distributed import Client, LocalCluster
+from gambeson.dask import credential
+
+logging.disable(logging.ERROR)
+"""
+
+
+def test_a_local_cluster_computes_and_all_of_it_goes_over_links(package: Package, tmp_path: Path) -> None:
+    program = f"""{BEGIN}
+def total(array):
+    return float(array.sum())
+
+def where():
+    return os.getpid()
+
+if __name__ == "__main__":
+    dask.config.set({{"distributed.comm.gambeson.credential": credential("cluster.toml")}})
+    with (
+        LocalCluster(protocol="gambeson://", n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        first, second = client.scheduler_info()["workers"]
+        array = numpy.arange(2_000_000, dtype=float)
+        there = client.scatter(array, workers=[first])
+        moved = client.submit(total, there, workers=[second]).result()
+        back = there.result()
+        back += 1
+        many = sum(client.gather(client.map(lambda number: number + 1, range(2000))))
+        try:
+            client.submit(lambda: 1 // 0).result()
+        except ZeroDivisionError as error:
+            raised = str(error)
+        comms = [client.scheduler_comm.comm.peer_address, *client.run(where)]
+        print(json.dumps([moved, float(back.sum()), many, raised, comms]))
+"""
+    moved, back, many, raised, addresses = package.run(program, tmp_path)
+    assert (moved, back, many) == (1999999000000.0, 2000001000000.0, 2001000)
+    assert "division" in raised
+    assert len(addresses) == 3
+    assert all(address.startswith("gambeson://127.0.0.1:") for address in addresses)
+    facts = (tmp_path / "cluster.toml").stat()
+    assert facts.st_mode & 0o777 == 0o600
+
+
+class Cluster:
+    """A scheduler and workers that Dask's commands started."""
+
+    def __init__(self, package: Package, folder: Path) -> None:
+        self.package = package
+        self.folder = folder
+        self.credential = folder / "cluster.toml"
+        self.processes: list[subprocess.Popen[str]] = []
+        # Shared memory and compression would hide from a capture what goes over.
+        settings = {CREDENTIAL: str(self.credential), SHM: "false", COMPRESSION: "false"}
+        self.environment = {**package.environment(), **settings}
+        package.call(f"from gambeson.dask import credential; credential({str(self.credential)!r})", folder)
+
+    def start(self, *words: str, inside: list[str] | None = None) -> subprocess.Popen[str]:
+        command = [str(self.package.python), "-m", "dask", *words]
+        log = (self.folder / f"log-{len(self.processes)}").open("w")
+        with log:
+            process = subprocess.Popen(
+                [*(inside or []), *command], env=self.environment, cwd=self.folder, stdout=log, stderr=log, text=True
+            )
+        self.processes.append(process)
+        return process
+
+    def scheduler(self, *words: str, protocol: str = "gambeson", inside: list[str] | None = None) -> str:
+        file = self.folder / "scheduler.json"
+        options = ["--protocol", f"{protocol}://", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+        self.start("scheduler", *options, *words, inside=inside)
+        deadline = time.monotonic() + 60
+        while not (file.is_file() and file.read_text()):
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.05)
+        address: str = json.loads(file.read_text())["address"]
+        return address
+
+    def worker(self, *words: str, inside: list[str] | None = None) -> subprocess.Popen[str]:
+        options = ["--scheduler-file", str(self.folder / "scheduler.json"), "--nthreads", "1", "--no-dashboard"]
+        return self.start("worker", *options, "--death-timeout", "60", *words, inside=inside)
+
+    def client(self, program: str, *, credential: Path | None = None, inside: list[str] | None = None) -> str:
+        """What a program prints that finds the cluster's address in `ADDRESS`."""
+        file = self.folder / "client.py"
+        address = json.loads((self.folder / "scheduler.json").read_text())["address"]
+        file.write_text(f"{BEGIN}\nADDRESS = {address!r}\n{program}")
+        environment = {**self.environment, CREDENTIAL: str(credential or self.credential)}
+        done = subprocess.run(
+            [*(inside or []), str(self.package.python), str(file)],
+            env=environment,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr + self.logs()
+        return done.stdout
+
+    def logs(self) -> str:
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("log-*")))
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def cluster(package: Package, tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(package, tmp_path)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def test_a_killed_worker_is_noticed_and_its_work_done_again(cluster: Cluster) -> None:
+    cluster.scheduler()
+    for name in ("doomed", "steady"):
+        cluster.worker("--no-nanny", "--name", name)
+    out = cluster.client("""
+def slow(number):
+    time.sleep(0.1)
+    return number, os.getpid()
+
+with Client(ADDRESS) as client:
+    client.wait_for_workers(2, timeout=60)
+    doomed = {worker["name"]: address for address, worker in client.scheduler_info()["workers"].items()}["doomed"]
+    tasks = client.map(slow, range(40))
+    while sum(task.done() for task in tasks) < 6:
+        time.sleep(0.01)
+    pid = client.run(os.getpid, workers=[doomed])[doomed]
+    os.kill(pid, 9)
+    killed = time.time()
+    while len(client.scheduler_info()["workers"]) == 2:
+        time.sleep(0.01)
+    noticed = time.time() - killed
+    results = client.gather(tasks)
+    print(json.dumps([noticed, sorted(number for number, _ in results), pid in {pid for _, pid in results}]))
+""")
+    noticed, numbers, from_doomed = json.loads(out)
+    assert numbers == list(range(40))
+    assert not from_doomed
+    # The session waits so long for another connection (distributed.comm.gambeson.patience).
+    assert noticed < 10
+
+
+STRANGER = """
+try:
+    client = Client(ADDRESS.replace("gambeson://", PROTOCOL), timeout=10)
+except BaseException as error:
+    said = [str(error)]
+    while (error := error.__cause__) is not None:
+        said.append(str(error))
+    print("refused:", " / ".join(said))
+else:
+    print("admitted:", client)
+"""
+
+
+def test_strangers_are_refused_and_the_cluster_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+    address = cluster.scheduler()
+    cluster.worker("--no-nanny")
+    others = tmp_path / "others.toml"
+    cluster.package.call(f"from gambeson.dask import credential; credential({str(others)!r})", tmp_path)
+    out = cluster.client(f"PROTOCOL = 'tcp://'\n{STRANGER}")
+    assert out.startswith("refused:")
+    out = cluster.client(f"PROTOCOL = 'gambeson://'\n{STRANGER}", credential=others)
+    assert out.startswith("refused:") and "does not accept this domain" in out
+    # Whoever speaks Dask's own protocol hears nothing of it.
+    host, port = address.removeprefix("gambeson://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as plain:
+        plain.sendall(bytes(64))
+        heard = b""
+        with contextlib.suppress(ConnectionError):
+            while more := plain.recv(4096):
+                heard += more
+    assert b"python" not in heard and b"op" not in heard
+    out = cluster.client("""
+with Client(ADDRESS) as client:
+    client.wait_for_workers(1, timeout=60)
+    print(client.submit(sum, [1, 2]).result())
+""")
+    assert out.strip() == "3"
+    assert "it belongs to another job, or to none" in cluster.logs()
+    assert "does not speak TLS" in cluster.logs()
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("protocol", ["tcp", "gambeson"])
+def test_nothing_between_hosts_is_in_clear(cluster: Cluster, two_hosts: Hosts, tmp_path: Path, protocol: str) -> None:
+    here, there = (two_hosts.command(host, []) for host in ("h1", "h2"))
+    wire = tmp_path / "wire"
+    capture = subprocess.Popen(
+        [*here, "tcpdump", "-i", "eth0", "-U", "--immediate-mode", "-w", str(wire)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert capture.stderr is not None and "listening" in capture.stderr.readline()
+        cluster.scheduler("--host", two_hosts.address("h1"), protocol=protocol, inside=here)
+        for host, inside in (("h1", here), ("h2", there)):
+            cluster.worker("--no-nanny", "--name", host, "--host", two_hosts.address(host), inside=inside)
+        out = cluster.client(
+            f"""
+def {CANARY.replace("-", "_")}(text):
+    return text[::-1]
+
+with Client(ADDRESS) as client:
+    client.wait_for_workers(2, timeout=60)
+    names = {{worker["name"]: address for address, worker in client.scheduler_info()["workers"].items()}}
+    text = ("-".join({CANARY.split("-")!r}) + " ") * 1000
+    data = client.scatter(text, workers=[names["h2"]])
+    task = client.submit({CANARY.replace("-", "_")}, data, workers=[names["h1"]])
+    print(task.result()[::-1] == text, len(names))
+""",
+            inside=there,
+        )
+        assert out.strip() == "True 2"
+    finally:
+        cluster.stop()
+        capture.send_signal(signal.SIGINT)
+        capture.wait(20)
+    seen = wire.read_bytes()
+    assert len(seen) > 20_000
+    words = [CANARY.encode(), CANARY[::-1].encode(), CANARY.replace("-", "_").encode(), b"update-graph", b"get_data"]
+    found = [word for word in words if word in seen]
+    assert found == (words if protocol == "tcp" else [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "gambeson:// does not know who belongs to the cluster: make a credential"),
+        (
+            {"credential": "absent.toml"},
+            "absent.toml cannot be read: No such file or directory; gambeson.dask.credential(",
+        ),
+        (
+            {"credential": "open.toml"},
+            "others than its owner can get at the cluster's credential open.toml (mode 0644)",
+        ),
+        ({"credential": "text.toml"}, "text.toml is no credential of a cluster"),
+        ({"credential": 5}, "distributed.comm.gambeson.credential is a text, and not 5"),
+        (
+            {"credentials": "cluster.toml"},
+            "distributed.comm.gambeson.credentials is no setting; there are authorities,",
+        ),
+        (
+            {"certificate": "a.pem"},
+            "certificate, key and authorities go together; distributed.comm.gambeson.key is missing",
+        ),
+        ({"credential": "cluster.toml", "shm": "no"}, "distributed.comm.gambeson.shm is true or false, and not 'no'"),
+        (
+            {"credential": "cluster.toml", "certificate": "a", "key": "b", "authorities": "c"},
+            "set either distributed.comm.gambeson.credential or certificate, key and authorities, not both",
+        ),
+    ],
+)
+def test_a_bad_configuration_has_its_sentence(
+    package: Package, tmp_path: Path, settings: dict[str, object], sentence: str
+) -> None:
+    for name, mode, text in (("open.toml", 0o644, ""), ("text.toml", 0o600, "job = 'x'\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    program = f"""{BEGIN}
+if __name__ == "__main__":
+    dask.config.set({{"distributed.comm.gambeson": {settings!r}}})
+    try:
+        Client("gambeson://127.0.0.1:1", timeout=2)
+    except Exception as error:
+        print(json.dumps(str(error)))
+"""
+    assert sentence in package.run(program, tmp_path)
+
+
+COMMS = f"""{BEGIN}
+import asyncio
+from distributed.comm import CommClosedError, connect, listen
+from distributed.protocol import to_serialize
+
+async def closed(doing):
+    try:
+        await asyncio.wait_for(doing, 10)
+    except CommClosedError as error:
+        return str(error)
+
+async def main():
+    dask.config.set({{"distributed.comm.gambeson.credential": credential("cluster.toml")}})
+    there = asyncio.Queue()
+    async with listen("gambeson://127.0.0.1", there.put) as listener:
+        pairs = []
+        for _ in range(4):
+            pairs.append((await connect(listener.contact_address), await there.get()))
+    said = {{}}
+    # What was written before the end is read; then it is over for both, for reading and writing.
+    ours, theirs = pairs[0]
+    arrays = [numpy.full(1_000_000 + number, number, "u1") for number in range(40)]
+    for array in arrays:
+        await ours.write({{"array": to_serialize(array)}})
+    closing = asyncio.ensure_future(ours.close())
+    said["read"] = all([((await theirs.read())["array"] == array).all() for array in arrays])
+    await closing
+    said["after"] = [await closed(theirs.read()), await closed(theirs.write({{}})), await closed(ours.read())]
+    said["closed"] = [ours.closed(), theirs.closed()]
+    # Who waits hears of it.
+    ours, theirs = pairs[1]
+    reading = asyncio.ensure_future(closed(theirs.read()))
+    await asyncio.sleep(0.1)
+    ours.abort()
+    said["waiting"] = await reading
+    # A comm that nobody reads says so, too.
+    ours, theirs = pairs[2]
+    ours.abort()
+    deadline = time.monotonic() + 10
+    while not theirs.closed() and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    said["unread"] = theirs.closed()
+    # Buffers of one message are free each for itself, and may be written into.
+    ours, theirs = pairs[3]
+    await ours.write([to_serialize(array) for array in arrays[:3]])
+    one, *_ = await theirs.read()
+    one += 1
+    said["own"] = int(one.sum())
+    theirs.abort()
+    print(json.dumps(said))
+
+asyncio.run(main())
+"""
+
+
+def test_a_comm_that_is_closed_says_so(package: Package, tmp_path: Path) -> None:
+    said = package.run(COMMS, tmp_path)
+    assert said["read"] is True
+    assert all(said["after"]) and "the other end closed it" in said["after"][0]
+    assert said["closed"] == [True, True]
+    assert "the other end closed it" in said["waiting"]
+    assert said["unread"] is True
+    assert said["own"] == 1_000_000
+
+
+def test_dask_may_require_encryption(package: Package, tmp_path: Path) -> None:
+    program = f"""{BEGIN}
+if __name__ == "__main__":
+    settings = {{"gambeson.credential": credential("cluster.toml"), "require-encryption": True}}
+    dask.config.set({{f"distributed.comm.{{name}}": value for name, value in settings.items()}})
+    with (
+        LocalCluster(protocol="gambeson://", n_workers=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        print(client.submit(sum, [1, 2]).result())
+"""
+    assert package.run(program, tmp_path) == 3
+
+
+def test_a_shared_credential_is_made_once(package: Package, tmp_path: Path) -> None:
+    program = "import sys; from gambeson.dask import credential; print(open(credential(sys.argv[1])).read())"
+    made = [
+        subprocess.Popen(
+            [str(package.python), "-c", program, "cluster.toml"],
+            cwd=tmp_path,
+            env=package.environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    texts = {process.communicate(timeout=60)[0] for process in made}
+    assert len(texts) == 1 and "secret" in texts.pop()
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.toml"]
