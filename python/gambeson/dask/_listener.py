@@ -10,6 +10,7 @@ binds it: a link there
 from __future__ import annotations
 
 import asyncio
+import errno
 import inspect
 import itertools
 import json
@@ -72,21 +73,30 @@ class GambesonListener(BaseListener):
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        host = ensure_ip(self.ip) if self.ip else "0.0.0.0"
         if self.port and (ending := closing()):
             # The port may be that of one that was stopped a moment ago.
             await asyncio.wait([asyncio.wrap_future(one) for one in ending], timeout=5)
-        address = stated(ensure_concrete_host(host, self._default_host))
-        try:
-            domain = self._settings.open(unparse_host_port(host, self.port), address)
-        except link.SystemRefused as cause:
-            # Dask goes on with the next port of a range if this is the number for one that is taken.
-            number = re.search(r"\(os error (\d+)\)", str(cause))
-            raise OSError(int(number[1]) if number else 0, str(cause)) from cause
+        domain = self._listening()
         self._place = Place(domain)
         self._lobby = domain.endpoint({OPEN: self._open}, class_name="control", protection=link.Protection.PRIVACY)
         self._lobby.publish(NAME, [self._settings.role])
-        self._bound = parse_host_port(domain.listening[0])
+        host, port = parse_host_port(domain.listening[0])
+        # As Dask calls all of a host's addresses, IPv6 included.
+        self._bound = (host if self.ip else "0.0.0.0", port)
+
+    def _listening(self) -> link.Domain:
+        hosts = [ensure_ip(self.ip)] if self.ip else ["::", "0.0.0.0"]
+        while True:
+            host = hosts.pop(0)
+            address = stated(ensure_concrete_host(host if self.ip else "0.0.0.0", self._default_host))
+            try:
+                return self._settings.open(unparse_host_port(host, self.port), address)
+            except link.SystemRefused as cause:
+                # Dask goes on with the next port of a range if this is the number for one that is taken.
+                found = re.search(r"\(os error (\d+)\)", str(cause))
+                number = int(found[1]) if found else 0
+                if not hosts or number == errno.EADDRINUSE:
+                    raise OSError(number, str(cause)) from cause
 
     def stop(self) -> None:
         place, self._place = self._place, None
