@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
+use gambeson_pages::huge;
 use gambeson_proto::key_cache::KeyCache;
 use gambeson_proto::key_schedule::{PairRoots, Root};
 use gambeson_proto::record::{Envelope, Header, Kind, Mode, Origin, Payload, Plan, answer, credit, end, request};
@@ -22,6 +23,8 @@ use crate::transform::{self, Stack};
 pub(crate) const RECORD_MAX: usize = 64 << 10;
 /// Bytes that one end of a link may have under way or unhandled at the other.
 pub(crate) const WINDOW: usize = 1 << 20;
+/// Room for a long message, once a quarter of the window of it has come.
+const ROOM: usize = 64 << 20;
 /// What a record costs beside its payload.
 const COST: usize = 64;
 
@@ -578,8 +581,10 @@ impl Assembling {
             None => payload.deliver(&mut InPlace),
             Some(bytes) => {
                 if bytes.capacity() < at + len {
-                    let room = (2 * at).clamp(len, self.size - at);
-                    bytes.reserve_exact(room);
+                    // Of a message that has begun to come a good deal is room at once, of which what has not come takes
+                    // addresses and no memory: to grow step by step would move it each time.
+                    let most = if at < WINDOW / 4 { 2 * at } else { (2 * at).max(ROOM) };
+                    huge::reserve(bytes, most.clamp(len, self.size - at));
                 }
                 bytes.resize(at + len, 0);
                 let delivered = payload.deliver(&mut Into(&mut bytes[at..]));

@@ -7,6 +7,7 @@
 //! memory until it calls exec, as it shares every other secret of its parent; it may do nothing else.
 
 mod arena;
+pub mod huge;
 mod page_box;
 
 pub use arena::{SecretPages, alive, allocations, may_swap};
