@@ -93,7 +93,7 @@ except BaseException:
 
 
 def run(checkout: Path, module: str, environment: dict[str, str], python: Path, folder: Path) -> dict[str, str]:
-    """The outcome of each test of a module: passed, failed or skipped."""
+    """The outcome of each test of a module: passed, skipped, or failed with the reason."""
     report = folder / "report.xml"
     report.unlink(missing_ok=True)
     # `flaky` is a plugin's mark; warnings of what is deprecated are no errors of ours.
@@ -105,7 +105,8 @@ def run(checkout: Path, module: str, environment: dict[str, str], python: Path, 
     outcomes: dict[str, str] = {}
     for case in xml.parse(report).getroot().iter("testcase"):
         words = {child.tag for child in case}
-        outcome = "failed" if words & {"failure", "error"} else "skipped" if "skipped" in words else "passed"
+        said = [child.attrib.get("message", "") for child in case if child.tag in ("failure", "error")]
+        outcome = f"failed: {said[0][:200]}" if said else "skipped" if "skipped" in words else "passed"
         outcomes[case.attrib["name"]] = outcome
     return outcomes
 

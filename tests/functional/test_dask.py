@@ -202,11 +202,17 @@ def test_strangers_are_refused_and_the_cluster_goes_on(cluster: Cluster, tmp_pat
             while more := plain.recv(4096):
                 heard += more
     assert b"python" not in heard and b"op" not in heard
-    out = cluster.client("""
-with Client(ADDRESS) as client:
+    # A client of several clusters names the credential of each.
+    out = cluster.client(
+        f"""
+from distributed import Security
+
+with Client(ADDRESS, security=Security(extra_conn_args={{"credential": {str(cluster.credential)!r}}})) as client:
     client.wait_for_workers(1, timeout=60)
     print(client.submit(sum, [1, 2]).result())
-""")
+""",
+        credential=others,
+    )
     assert out.strip() == "3"
     assert "it belongs to another job, or to none" in cluster.logs()
     assert "does not speak TLS" in cluster.logs()
