@@ -9,6 +9,7 @@ mod credential;
 mod directory;
 mod endpoint;
 mod file;
+mod frame;
 mod host;
 mod input;
 mod key_file;
@@ -26,6 +27,7 @@ pub use credential::credential;
 pub use directory::directory;
 pub use endpoint::endpoint;
 pub use file::{file_entry, file_header, file_regions};
+pub use frame::frame;
 pub use key_file::key_file;
 pub use link::{link_fabric, link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
@@ -38,7 +40,7 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
@@ -47,6 +49,7 @@ pub const TARGETS: [Target; 19] = [
     ("file_entry", file_entry),
     ("file_header", file_header),
     ("file_regions", file_regions),
+    ("frame", frame),
     ("key_file", key_file),
     ("link_fabric", link_fabric),
     ("link_greeting", link_greeting),

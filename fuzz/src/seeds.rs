@@ -96,6 +96,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         }
     }
     startpoints(&mut |target, name, bytes| all.push((target, name.to_owned(), bytes)));
+    all.extend(super::frame::seeds().into_iter().map(|(name, bytes)| ("frame", name.to_owned(), bytes)));
     links(&mut |target, name, bytes| all.push((target, name.to_owned(), bytes)));
     files(&mut |target, name, bytes| all.push((target, name, bytes)));
     for (name, text) in GOAL {

@@ -504,6 +504,49 @@ with farm.Manager(farm.pipeline(work, square), parallelism=2) as manager:
     assert (without, wrong, rebound, elsewhere) == ([403] * 4, 403, 403, 404)
 
 
+def test_whatever_is_read_as_plain_data_is_data_or_refused(package: Package, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    found = package.run(
+        f"""
+import json, random
+import numpy, pyarrow
+from gambeson.farm import _plain
+
+chance = random.Random({seed})
+record = numpy.array([(1, 2.5, [3, 4])], dtype=[("a", "i4"), ("b", "f8"), ("c", "u2", (2,))])
+values = [
+    [1, 2.5, "x", None, True], {{"a": (1, {{2, 3}}, frozenset([4])), "b": 1 << 90, "c": 2j, 3: -(1 << 63)}},
+    [b"q" * 5000, bytearray(b"z" * 10)], numpy.arange(12.0).reshape(3, 4), numpy.asfortranarray(numpy.ones((2, 3))),
+    record, numpy.array(["ab", "c"]), numpy.array(["2026-01-01", "NaT"], dtype="M8[D]"), numpy.float32(3),
+    pyarrow.table({{"a": [1, 2], "b": ["x", None]}}), pyarrow.array([1, 2, 3]), pyarrow.table({{"a": []}}),
+]
+same = 0
+for value in values:
+    back = _plain.load([bytes(part) for part in _plain.dump(value)])
+    same += bool((back == value).all()) if isinstance(value, numpy.ndarray) and value.dtype.kind != "M" else 1
+    assert [bytes(part) for part in _plain.dump(back)] == [bytes(part) for part in _plain.dump(value)], value
+refused = 0
+for _ in range(20_000):
+    parts = [bytearray(bytes(part)) for part in _plain.dump(chance.choice(values))]
+    for _ in range(chance.randrange(1, 6)):
+        part = chance.choice(parts)
+        at = chance.randrange(len(part) + 1)
+        match chance.randrange(4):
+            case 0 if at < len(part): part[at] = chance.randrange(256)
+            case 1: del part[at:]
+            case 2: part[at:at] = chance.randbytes(chance.randrange(8))
+            case _: part[at:] = chance.choice(parts)[:20]
+    try:
+        _plain.load([bytes(part) for part in parts])
+    except ValueError:
+        refused += 1
+print(json.dumps([same == len(values), refused]))
+""",
+        tmp_path,
+    )
+    assert found[0] and found[1] > 10_000, f"seed {seed}: {found}"
+
+
 def test_no_worker_outlives_its_manager(package: Package, tmp_path: Path) -> None:
     done = package.call(
         HEAD

@@ -83,6 +83,7 @@ replays!(
     file_entry,
     file_header,
     file_regions,
+    frame,
     key_file,
     link_fabric,
     link_greeting,

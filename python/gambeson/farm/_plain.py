@@ -11,6 +11,7 @@ MessagePack, with types of its own for what that lacks:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 TUPLE, SET, FROZENSET, INT, COMPLEX, ARRAY, TABLE, BATCH, ARROW, BYTES, BYTEARRAY = range(1, 12)
+
+_DTYPE = re.compile(r"[<>|=]?(?:[biufcSUV][0-9]{1,9}|[mM]8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)")
 
 BESIDE = 4096
 """Bytes that are longer stand in a buffer beside."""
@@ -153,7 +156,8 @@ def load(parts: Sequence[Buffer]) -> Any:
 
     try:
         return unpack(parts[0])
-    except (TypeError, IndexError, OverflowError, RecursionError, msgpack.exceptions.UnpackException) as error:
+    except Exception as error:
+        # msgpack, numpy and Arrow have each their own.
         what = f"data that breaks the plain form: {error}"
         raise ValueError(what) from None
 
@@ -168,12 +172,21 @@ def _array(description: Any, parts: Sequence[Buffer]) -> Any:
     import numpy
 
     kind, shape, fortran, number = description
-    dtype = numpy.dtype([tuple(field) for field in kind] if isinstance(kind, list) else str(kind))
+    dtype = numpy.dtype(_dtype(kind))
     if dtype.hasobject:
         raise ValueError("an array of objects")
     shape = [int(length) for length in shape]
     array = numpy.frombuffer(_beside(number, parts), dtype)
     return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
+
+
+def _dtype(kind: Any) -> Any:
+    """A description of a dtype, of its plain parts alone: numpy reads more than that."""
+    if isinstance(kind, str) and _DTYPE.fullmatch(kind):
+        return kind
+    if isinstance(kind, list) and kind:
+        return [(str(name), _dtype(inner), *(tuple(map(int, *shape)),) * bool(shape)) for name, inner, *shape in kind]
+    raise ValueError("an array of a kind that is no plain one")
 
 
 def _arrow(code: int, stream: Buffer) -> Any:

@@ -216,7 +216,7 @@ typedef struct gambeson_link_policy gambeson_link_policy;
 // Threads may share it. Freed, it is gone, and who reaches for it is refused.
 typedef struct gambeson_link_region gambeson_link_region;
 
-// A request at its endpoint, as a threaded handler gets it.
+// A request at its endpoint, as a threaded or queued handler gets it.
 //
 // It is the handler's to keep, and to answer from any thread, also later; what ends it frees it.
 typedef struct gambeson_link_request gambeson_link_request;
