@@ -185,7 +185,11 @@ def _dtype(kind: Any) -> Any:
     if isinstance(kind, str) and _DTYPE.fullmatch(kind):
         return kind
     if isinstance(kind, list) and kind:
-        return [(str(name), _dtype(inner), *(tuple(map(int, *shape)),) * bool(shape)) for name, inner, *shape in kind]
+        fields = []
+        for name, inner, *shape in kind:
+            shapes = [tuple(int(length) for length in each) for each in shape]
+            fields.append((str(name), _dtype(inner), *shapes))
+        return fields
     raise ValueError("an array of a kind that is no plain one")
 
 
