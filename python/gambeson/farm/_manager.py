@@ -36,6 +36,7 @@ from gambeson.farm._skeleton import Stage, Stageable, skeleton
 from gambeson.farm._stats import Stats
 from gambeson.farm._stream import Results, Tokens, chained, outcomes
 from gambeson.farm._token import Token
+from gambeson.farm._turns import Turns
 from gambeson.farm.worker import Invitation, address_towards
 from gambeson.link import Domain, Error, Identity, Policy, Trust
 
@@ -115,6 +116,7 @@ class Manager(Generic[A, B]):
 
     def _open(self, listen: str | None, relays: list[str], identity: Identity) -> None:
         self._inbox = _native.NativeInbox()
+        self._turns = Turns()
         self._failure: BaseException | None = None
         self._page: Page | None = None
         self._next = 1
@@ -146,7 +148,9 @@ class Manager(Generic[A, B]):
         self._signed: dict[str, str] = {}
         self._sign_all()
         self._closed = False
-        self._thread = threading.Thread(target=_serve, args=(weakref.ref(self), self._inbox), name="farm", daemon=True)
+        self._thread = threading.Thread(
+            target=_serve, args=(weakref.ref(self), self._inbox, self._turns), name="farm", daemon=True
+        )
         self._thread.start()
         with self._lock:
             self._keep_contract()
@@ -310,6 +314,17 @@ class Manager(Generic[A, B]):
 
     # --- what happens
 
+    def _guard(self, messages: list[_native.Taken], tick: bool) -> None:
+        """Handles messages; what must not happen ends the farm, and is raised by whoever uses it."""
+        try:
+            self._serve_messages(messages, tick)
+        except Exception as error:
+            self._failure = self._failure or error
+
+    def _take(self, patience: float) -> None:
+        if messages := self._inbox.take(256, patience):
+            self._guard(messages, tick=False)
+
     def _serve_messages(self, messages: list[_native.Taken], tick: bool) -> None:
         pool = self._pool
         with self._lock:
@@ -391,7 +406,9 @@ class Manager(Generic[A, B]):
             self._feed(tokens, results)
             if tokens.ended and not results.under_way():
                 return
-            for _, token in results.take(wait=results.under_way() > 0):
+            if results.under_way():
+                self._turns.wait(results.is_there, self._take, 2 * TICK)
+            for _, token in results.take():
                 for outcome in outcomes(token):
                     if type(outcome) is Failure and not returned:
                         raise outcome.error
@@ -402,20 +419,14 @@ class Manager(Generic[A, B]):
 
     def _feed(self, tokens: Tokens, results: Results) -> None:
         """Takes as many items in as workers can be given."""
-        first = self.graph.first
-        pool = self._pool
-        simple = isinstance(first, Apply)
+        first, pool = self.graph.first, self._pool
         # Not for ever: results are waited for, too.
         with self._lock:
-            visit = pool.room(first)
+            visit, most, count = pool.room(first)
         for _ in range(visit):
-            with self._lock:
-                most = 8 * pool.parallelism() * pool.ahead(first)
-                full = results.bytes > self._memory or results.under_way() >= most
-                count = pool.chunk(first, 1 << 30) if simple else 1
-            if full or tokens.ended:
+            if tokens.ended or results.bytes > self._memory or results.under_way() >= most:
                 return
-            fresh = [(Token.of(items, labels)) for items, labels in tokens.next(count)]
+            fresh = [Token.of(items, labels) for items, labels in tokens.next(count)]
             with self._lock:
                 for token in fresh:
                     pool.fire(first, token, results, results.enter(token))
@@ -527,27 +538,27 @@ class Manager(Generic[A, B]):
             self.close()
 
 
-def _serve(manager: weakref.ref[Manager[Any, Any]], inbox: _native.NativeInbox) -> None:
+def _serve(manager: weakref.ref[Manager[Any, Any]], inbox: _native.NativeInbox, turns: Turns) -> None:
     """The manager's thread; it ends with the manager."""
+
+    def take(patience: float) -> None:
+        messages = inbox.take(256, patience)
+        if (there := manager()) is not None and messages:
+            there._guard(messages, tick=False)
+
     ticked = time.monotonic()
     while True:
         try:
-            messages = inbox.take(256, TICK)
+            turns.stand_in(take, TICK)
         except Error:
             return
         there = manager()
         if there is None or there._closed:
             return
         now = time.monotonic()
-        tick = now - ticked >= TICK
-        if tick:
+        if now - ticked >= TICK:
             ticked = now
-        try:
-            there._serve_messages(messages, tick)
-        except BaseException as error:
-            there._failure = error
-            if not isinstance(error, Error):
-                raise
+            there._guard([], tick=True)
         del there
 
 

@@ -253,17 +253,18 @@ class Pool:
         """Fireable instructions that no worker has."""
         return sum(map(len, self._ready.values())) + len(self._second)
 
-    def room(self, first: Instruction) -> int:
-        """How many more tasks may enter at this instruction, so that no worker waits for one."""
-        return 2 * self.parallelism() * self.ahead(first) - self.waiting()
-
-    def ahead(self, first: Instruction) -> int:
-        """How many tasks that enter at this instruction a worker may have ahead."""
-        staged = self.staged.get(tuple(id(stage) for stage in first.stages()))
-        if staged is None or not staged.items:
-            return 1
-        each = staged.seconds * self.chunk(first, 1 << 30)
-        return max(1, min(FEW, int(WORK / max(each, 1e-6))))
+    def room(self, first: Instruction) -> tuple[int, int, int]:
+        """How many more tasks may enter at this instruction so that no worker waits for one; how many of a stream there
+        may be in all; and how many items each has.
+        """
+        # Of what does not begin with a function each item goes its own ways.
+        count = self.chunk(first, 1 << 30) if isinstance(first, Apply) else 1
+        staged = self.staged.get(tuple([id(stage) for stage in first.stages()]))
+        ahead = 1
+        if staged is not None and staged.items:
+            ahead = max(1, min(FEW, int(WORK / max(staged.seconds * count, 1e-6))))
+        ahead *= self.parallelism()
+        return 2 * ahead - self.waiting(), 8 * ahead, count
 
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import itertools
 import pickle
 import traceback
@@ -28,7 +29,7 @@ class Cancelled(BaseException):
 def run(mode: Mode, functions: Functions, items: list[Any], only: Sequence[int] | None) -> tuple[Any, Failures]:
     """Runs the stage; the list of results, and what failed."""
     failures: Failures = {}
-    if mode is Mode.EACH and asyncio.iscoroutinefunction(functions[0]):
+    if mode is Mode.EACH and inspect.iscoroutinefunction(functions[0]):
         return asyncio.run(_await_each(functions, items, only, failures)), failures
     if mode in (Mode.EACH, Mode.CALL):
         return _each(_called if mode is Mode.CALL else None, functions, items, only, failures), failures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
@@ -21,20 +22,22 @@ class Results:
     def __init__(self, ordered: bool, count: Callable[[int], None]) -> None:
         self.ordered = ordered
         self._count = count
-        self.came: queue.SimpleQueue[tuple[int, Token]] = queue.SimpleQueue()
+        self._came: queue.SimpleQueue[tuple[int, Token]] = queue.SimpleQueue()
         self.fed = 0
         """Tokens that went in."""
         self.taken = 0
         """Tokens whose results were taken out."""
         self.bytes = 0
         """Of tokens that went in and did not come out."""
+        self._first: tuple[int, Token] | None = None
+        """What came first, if somebody has waited for it."""
         self._held: dict[int, Token] = {}
         self._sizes: dict[int, int] = {}
 
     def deliver(self, token: Token, at: int) -> None:
         """A token is through the program."""
         self._count(token.count)
-        self.came.put((at, token))
+        self._came.put((at, token))
 
     def enter(self, token: Token) -> int:
         """A token goes in; its place."""
@@ -48,10 +51,18 @@ class Results:
         """Tokens that went in and did not come out."""
         return self.fed - self.taken
 
-    def take(self, wait: bool) -> Iterator[tuple[int, Token]]:
-        """Takes what is due: in order of the items, or as it came; waits for something to come, if it should."""
+    def is_there(self, patience: float) -> bool:
+        """Whether something has come; waits for it at most so many seconds."""
+        if self._first is None and patience:
+            with contextlib.suppress(queue.Empty):
+                self._first = self._came.get(True, patience)
+        return self._first is not None or not self._came.empty()
+
+    def take(self) -> Iterator[tuple[int, Token]]:
+        """Takes what is due: in order of the items, or as it came."""
+        first, self._first = self._first, None
         try:
-            at, token = self.came.get(wait, 0.5 if wait else None)
+            at, token = self._came.get_nowait() if first is None else first
         except queue.Empty:
             return
         while True:
@@ -68,7 +79,7 @@ class Results:
                     self.taken += 1
                     yield self.taken - 1, due
             try:
-                at, token = self.came.get_nowait()
+                at, token = self._came.get_nowait()
             except queue.Empty:
                 return
 
