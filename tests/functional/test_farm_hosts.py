@@ -254,6 +254,11 @@ def answer(self, results, failures):
         for number in set(range(1, max(mine))) - mine:
             self._sealed.post(_protocol.ToManager.RESULT, number, 0, _plain.dump(["stolen"]))
         return honest(self, results, failures)
+    if mode == "hello":
+        self._sealed.post(_protocol.ToManager.HELLO, 0, 0, [b"junk"])
+    if mode == "empty":
+        self._sealed.post(_protocol.ToManager.RESULT, max(mine), _protocol.NOT_LOADED, [])
+        return [b""], _protocol.SOME_FAILED
     if mode == "object array":
         return [bytes.fromhex("91c708069493a27c4fa091019101c201"), pickle.dumps(Bomb())], 0
     if mode == "subtle" and mine and max(mine) % 3 == 0:
@@ -273,7 +278,7 @@ sys.exit(worker.main([]))
 """
 
 
-@pytest.mark.parametrize("mode", ["pickle", "failure", "count", "garbage", "others", "object array"])
+@pytest.mark.parametrize("mode", ["pickle", "failure", "count", "garbage", "others", "object array", "hello", "empty"])
 def test_a_malicious_worker_runs_nothing_in_the_manager_and_falsifies_its_own_tasks_alone(
     farmer: Farmer, tmp_path: Path, mode: str
 ) -> None:
@@ -297,10 +302,14 @@ with Manager(square, parallelism=2, workers=workers, chunk=1) as manager:
         wrong = [at for at, one in enumerate(found) if one != at * at]
         assert wrong and all(found[at] == "boom (worker ssh-1 on h3)" for at in wrong)
         assert len(wrong) < 100
+    elif mode == "empty":
+        assert all(one in (at * at, "the stage cannot be loaded (worker ssh-1 on h3)") for at, one in enumerate(found))
     else:
         assert found == [at * at for at in range(100)]
-    if mode not in ("failure", "others"):
+    if mode not in ("failure", "others", "hello", "empty"):
         assert "it sent what is no result" in job.stderr
+    if mode == "hello":
+        assert "it does not say who it is as a worker does" in job.stderr
     assert "h2" in left
 
 

@@ -44,6 +44,8 @@ class Control:
     """Whether it gets no further task, and is released when it has none."""
     in_flight: dict[int, Task] = field(default_factory=dict)
     staged: set[int] = field(default_factory=set)
+    suspect: bool = False
+    """Whether it is at a task that was there when a worker ended: it has no other beside, so that it is known which."""
     done: int = 0
     failed: int = 0
     busy: float = 0.0
@@ -78,7 +80,7 @@ class Control:
 
     def has_room(self, ahead: bool) -> bool:
         """Whether it may have another task, `ahead` of when it is through with those that it has."""
-        if not self.joined or self.leaves:
+        if not self.joined or self.leaves or self.suspect:
             return False
         if not self.in_flight or not ahead:
             return not self.in_flight
@@ -93,6 +95,7 @@ class Control:
     def send(self, task: Task, word: int, parts: Any, sealed: bool) -> None:
         """Sends it a task."""
         self.in_flight[task.number] = task
+        self.suspect = task.attempts > 0
         self.load += task.expected
         self.sealed += sealed
         self._post(sealed, ToWorker.TASK, task.number, word, parts)
@@ -116,6 +119,7 @@ class Control:
         if task is not None:
             # Without tasks there is no load, whatever became of the sum.
             self.load = self.load - task.expected if self.in_flight else 0.0
+            self.suspect = False
         return task
 
     def returned(self, seconds: float) -> None:

@@ -91,6 +91,7 @@ class Executor(futures.Executor):
             task = manager._pool.submit(None, self._stage(fn), Mode.CALL, token, waiting, 0)
             self._pending.add(waiting)
             manager._pool.dispatch()
+        manager._tell()
         future.add_done_callback(lambda future: self._forget(waiting, task) if future.cancelled() else None)
         return future
 
@@ -146,15 +147,20 @@ class _Waiting:
         self.made = made
 
     def deliver(self, token: Token, at: int) -> None:
-        """The task has come back."""
+        """The task has come back. Under the farm's lock, which nobody needs who is told of it."""
+        self.executor._manager._settled.append(lambda: self._settle(token))
+
+    def _settle(self, token: Token) -> None:
         self.executor._settle(self)
         if not self.future.set_running_or_notify_cancel():
             return
         failure: Failure | None = next(iter((token.failures or {}).values()), None)
         if failure is not None:
             self.future.set_exception(failure.error)
+            return
+        try:
+            result = self.made(token.items())
+        except Exception as error:
+            self.future.set_exception(error)
         else:
-            try:
-                self.future.set_result(self.made(token.items()))
-            except Exception as error:
-                self.future.set_exception(error)
+            self.future.set_result(result)

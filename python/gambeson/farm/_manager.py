@@ -7,14 +7,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import platform
 import secrets
-import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence, Sized
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -42,6 +43,8 @@ from gambeson.link import Domain, Error, Identity, Policy, Trust
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+_log = logging.getLogger("gambeson.farm")
 
 TICK = 0.25
 """Seconds between two looks at the clock."""
@@ -117,6 +120,7 @@ class Manager(Generic[A, B]):
     def _open(self, listen: str | None, relays: list[str], identity: Identity) -> None:
         self._inbox = _native.NativeInbox()
         self._turns = Turns()
+        self._settled: deque[Callable[[], None]] = deque()
         self._failure: BaseException | None = None
         self._page: Page | None = None
         self._next = 1
@@ -268,34 +272,44 @@ class Manager(Generic[A, B]):
 
     def _joined(self, control: Control, parts: list[Any]) -> None:
         """A worker has connected."""
-        hello = json.loads(bytes(parts[0]))
+        try:
+            hello, startpoint = json.loads(bytes(parts[0])), bytes(parts[1])
+            python, version, pid = str(hello["python"]), hello["version"], int(hello["pid"])
+        except (ValueError, KeyError, TypeError, IndexError):
+            return self._drop(control, "it does not say who it is as a worker does")
+        if control.links is not None:
+            return self._drop(control, "it has connected twice")
         mine = ".".join(platform.python_version_tuple()[:2])
-        theirs = ".".join(str(hello["python"]).split(".")[:2])
-        if hello["version"] != _protocol.VERSION or theirs != mine:
-            self._drop(
+        theirs = ".".join(python.split(".")[:2])
+        if version != _protocol.VERSION or theirs != mine:
+            return self._drop(
                 control,
-                f"it has Python {hello['python']} and Gambeson {hello['gambeson']}, and this program Python "
+                f"it has Python {python} and Gambeson {hello.get('gambeson')}, and this program Python "
                 f"{platform.python_version()} and Gambeson {_native.VERSION}: staged code is for the same Python "
                 "alone, so start workers with that (python=...)",
             )
-            return
-        control.pid = hello["pid"]
-        control.bind(self._domain, bytes(parts[1]))
+        control.pid = pid
+        try:
+            control.bind(self._domain, startpoint)
+        except Error as error:
+            self._drop(control, f"there is no link to it: {error}")
+        return None
 
     def _drop(self, control: Control, why: str) -> None:
         """A worker is gone, or has to go."""
         if self._pool.controls.pop(control.number, None) is None:
             return
         how = control.recruit.ended()
-        if control.done == 0:
+        # One that a task has ended is that task's affair.
+        if control.done == 0 and not control.in_flight:
             self._futile += 1
             control.recruiter.failed(control.recruit.place)
-        print(f"gambeson.farm: worker {control} is lost: {why or how or 'it ended'}", file=sys.stderr)
+        _log.warning("worker %s is lost: %s", control, how or why or "it ended")
         with contextlib.suppress(Error):
             self._domain.unpin(control.recruit.key)
         control.close()
         threading.Thread(target=self._dismiss, args=(control, 0.0), daemon=True).start()
-        self._pool.lost(control, why or how or "it ended")
+        self._pool.lost(control, how or why or "it ended")
         self._despair(why or how or "it ended")
         self._keep_contract()
 
@@ -320,6 +334,16 @@ class Manager(Generic[A, B]):
             self._serve_messages(messages, tick)
         except Exception as error:
             self._failure = self._failure or error
+        except BaseException:
+            # Ctrl-C in the midst of it: nobody knows what is left undone.
+            self._failure = self._failure or FarmError("this farm was interrupted, and computes no more")
+            raise
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tells whoever waits for futures. Without the lock: what they do then may take others."""
+        while self._settled:
+            self._settled.popleft()()
 
     def _take(self, patience: float) -> None:
         if messages := self._inbox.take(256, patience):
@@ -434,6 +458,7 @@ class Manager(Generic[A, B]):
                 if not pool.controls:
                     self._contract.work(time.monotonic())
                     self._keep_contract()
+            self._tell()
 
     def compute(
         self,

@@ -297,6 +297,8 @@ class Pool:
         for labels, queue in self._ready.items():
             if not queue or (labels and not self.security.may_see(control.place, labels)):
                 continue
+            if queue[0].attempts and control.in_flight:
+                continue
             if found is None or queue[0].number < found[0].number:
                 found = queue
         return found.popleft() if found is not None else None
@@ -360,7 +362,7 @@ class Pool:
         control.returned(seconds)
         count = task.token.count if task.mode in (Mode.EACH, Mode.CALL) else 1
         if word & _protocol.NOT_LOADED:
-            text = bytes(parts[0]).decode(errors="replace")
+            text = bytes(parts[0]).decode(errors="replace") if parts else "the stage cannot be loaded"
             return self._fail(task, StageError(f"{text} (worker {control})"))
         task.stage.took(seconds, task.token.count)
         try:
