@@ -21,6 +21,7 @@ from vectors.directory import sign_directory, verify_directory  # noqa: E402
 from vectors.key_file import open_export, seal_key_file, use_label, wrap_data_key  # noqa: E402
 from vectors.reference import OPERATIONS, Expected, Given, Refused, card_mac, encode_card, public_key  # noqa: E402
 from vectors.sealed_file import offsets, read_header, sealed_file, share, signing_key  # noqa: E402
+from vectors.staging import frame, read_frame, stage, staged  # noqa: E402
 from vectors.startpoint import admit, decode_startpoint, link, startpoint  # noqa: E402
 
 DIRECTORY = ROOT / "vectors"
@@ -38,12 +39,13 @@ FILE_OPERATIONS = {
     "read header": read_header,
 }
 DIRECTORY_OPERATIONS = {"sign directory": sign_directory, "verify directory": verify_directory}
+STAGING_OPERATIONS = {"stage": stage, "staged": staged, "frame": frame, "read frame": read_frame}
 KEY_FILE_OPERATIONS = {"open export": open_export, "use label": use_label}
 
 
 def answer(operation: str, given: Given) -> Expected:
     try:
-        sites = DIRECTORY_OPERATIONS | FILE_OPERATIONS | KEY_FILE_OPERATIONS
+        sites = DIRECTORY_OPERATIONS | FILE_OPERATIONS | KEY_FILE_OPERATIONS | STAGING_OPERATIONS
         return (OPERATIONS | STARTPOINT_OPERATIONS | sites)[operation](given)
     except Refused as refused:
         return {"refused": str(refused)}
@@ -651,7 +653,49 @@ def key_files() -> Iterator[Case]:
     yield used("refused-other-version", "It was wrapped by another version.", "clinical", 2)
 
 
-CASES = [*aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories(), *files(), *key_files()]
+CODE: Given = {
+    "owner_seed": run(0x01, 32),
+    "job": run(0x61, 16),
+    "stage": "sharpen + render",
+    "version": 3,
+    "hash": run(0xA1, 32),
+}
+
+
+def stagings() -> Iterator[Case]:
+    def check(name: str, shows: str, **changes: Any) -> Case:
+        given = {name: CODE[name] for name in ("job", "stage", "version", "hash")}
+        return Case(f"staging/{name}.json", shows, "staged", given | signed | changes)
+
+    def reads(name: str, shows: str, data: bytes) -> Case:
+        return Case(f"staging/{name}.json", shows, "read frame", {"frame": data.hex()})
+
+    signed = answer("stage", CODE)
+    other = answer("stage", CODE | {"owner_seed": run(0x02, 32)})
+    yield Case("staging/signed.json", "A stage's code, as its owner signs it.", "stage", CODE)
+    yield check("checked", "A worker loads it.")
+    yield check("refused-other-owner", "Signed by somebody who is not its manager.", key=other["key"])
+    yield check("refused-other-job", "Signed for another job.", job=run(0x62, 16))
+    yield check("refused-other-stage", "Under another stage's name.", stage="sharpen")
+    yield check("refused-other-version", "Another version.", version=4)
+    yield check("refused-other-code", "Other code.", hash=run(0xA2, 32))
+    buffers = [run(0x01, 21), "", run(0x21, 32), run(0x51, 5)]
+    message = {"number": 7, "word": 1 << 25, "buffers": buffers}
+    yield Case("staging/frame.json", "Each buffer begins at a multiple of 16 bytes.", "frame", message)
+    yield Case(
+        "staging/frame-one.json", "One buffer has no table of lengths.", "frame", message | {"buffers": [buffers[0]]}
+    )
+    good = bytes.fromhex(answer("frame", message)["frame"])
+    yield reads("frame-read", "Buffers come out as they went in.", good)
+    yield reads("frame-read-none", "A message without buffers.", good[:12] + bytes(4))
+    yield reads("refused-frame-cut", "A byte less than it says.", good[:-1])
+    yield reads("refused-frame-longer", "A byte more than it says.", good + b"\0")
+
+
+CASES = [
+    *aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories(), *stagings(), *files(),
+    *key_files(),
+]  # fmt: skip
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 mod directory;
 mod file;
+mod staging;
 mod startpoint;
 
 use std::fs;
@@ -57,6 +58,11 @@ fn files() {
     assert_eq!(check("file"), 32);
 }
 
+#[test]
+fn staged_code_and_frames() {
+    assert_eq!(check("staging"), 13);
+}
+
 /// Answers every case of a directory; returns how many there were.
 fn check(kind: &str) -> usize {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors").join(kind);
@@ -101,6 +107,10 @@ fn answer(case: &Value) -> Value {
         "admit" => startpoint::admit(given),
         "sign directory" => directory::sign(given),
         "verify directory" => directory::verify(given),
+        "stage" => staging::stage(given),
+        "staged" => staging::staged(given),
+        "frame" => staging::write(given),
+        "read frame" => staging::read(given),
         "share" => file::share(given),
         "sealed file" => file::sealed_file(given),
         "offsets" => file::offsets(given),
