@@ -196,6 +196,26 @@ print(json.dumps([mixed, derived, never, public, nobody, explained]))
     assert "results  as plain data" in explained
 
 
+def test_what_a_worker_lacks_is_named(farmer: Farmer, tmp_path: Path) -> None:
+    (tmp_path / "onlyhere.py").write_text("class Own: pass\ndef double(x): return 2 * x\n")
+    found = farmer.run(f"""
+sys.path.insert(0, {str(tmp_path)!r})
+import onlyhere
+def same(x): return 1
+with Manager(same, parallelism=1, workers=ssh("h2")) as manager:
+    data = outcomes(manager.compute([onlyhere.Own(), 3], errors="return"))
+with Manager(onlyhere.double, parallelism=1, workers=ssh("h2")) as manager:
+    code = outcomes(manager.compute([3], errors="return"))
+print(json.dumps([data, code]))
+""")
+    data, code = found
+    assert (
+        "the data of a task cannot be loaded: ModuleNotFoundError: No module named 'onlyhere'; install that" in data[0]
+    )
+    assert data[1] == 1, "the worker has ended"
+    assert "stage 'double' cannot be loaded" in code[0] and "No module named 'onlyhere'" in code[0]
+
+
 def test_results_of_workers_that_are_not_trusted_are_data_and_nothing_else(farmer: Farmer) -> None:
     found = farmer.run("""
 import numpy
@@ -444,10 +464,14 @@ with Manager(square, workers=workers, identity={str(mine)!r}, parallelism=1) as 
         again = farmer.run(f"""
 def square(x): return x * x
 workers = farm.stations("10.77.0.2:7100={two}")
+import decimal, numpy
 with Manager(square, workers=workers, identity={str(mine)!r}, parallelism=1) as manager:
-    print(json.dumps(manager.compute([3])))
+    print(json.dumps([manager.compute([3]), manager.compute([numpy.arange(3.0)])[0].tolist(),
+                      outcomes(manager.compute([decimal.Decimal(2)], errors="return"))]))
 """)
-        assert again == [9]
+        assert again[:2] == [[9], [0.0, 1.0, 4.0]]
+        # What is unpickled is code, too.
+        assert "decimal.Decimal is no plain data" in again[2][0] and "pinned to code" in again[2][0]
 
 
 def test_hosts_that_let_nobody_in_meet_at_a_relay(

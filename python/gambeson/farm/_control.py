@@ -40,6 +40,8 @@ class Control:
     trusted: bool
     """Whether its results are unpickled."""
     joined: bool = False
+    plain: bool = False
+    """Whether it takes plain data alone: it was pinned to code."""
     leaves: bool = False
     """Whether it gets no further task, and is released when it has none."""
     in_flight: dict[int, Task] = field(default_factory=dict)

@@ -289,6 +289,7 @@ class Manager(Generic[A, B]):
                 "alone, so start workers with that (python=...)",
             )
         control.pid = pid
+        control.plain = hello.get("plain") is True
         try:
             control.bind(self._domain, startpoint)
         except Error as error:

@@ -323,6 +323,13 @@ class Pool:
         sealed = self.decide(control, task.marks, task.labels).sealed
         flags = _protocol.SEAL if sealed else 0
         parts = task.token.parts
+        if control.plain:
+            try:
+                parts = _plain.dump(task.token.items())
+            except _plain.NotPlain as error:
+                what = f"{error}, and {control} takes nothing else: it was pinned to code, and unpickles nothing"
+                return self._fail(task, StageError(what))
+            flags |= _protocol.PLAIN
         if task.only is not None:
             flags |= _protocol.ONLY
             parts = [*parts, task.only.tobytes()]
@@ -347,6 +354,7 @@ class Pool:
             # It is gone; what it had goes to others as soon as the manager has said so.
             control.joined = False
             self.expelled.append((control, str(error), False))
+        return None
 
     # --- what comes back
 

@@ -64,6 +64,8 @@ class Mode(enum.IntEnum):
 STAGE_BITS: Final = 20
 STAGE_MASK: Final = (1 << STAGE_BITS) - 1
 MODE_MASK: Final = 15
+PLAIN: Final = 1 << 24
+"""The token is in the plain form, as a worker wants it that was pinned to code."""
 SEAL: Final = 1 << 25
 """The result goes over the sealed link."""
 ONLY: Final = 1 << 26

@@ -119,6 +119,8 @@ class Interpreter:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "cores": len(os.sched_getaffinity(0)),
+            # Whoever runs pinned code alone unpickles nothing, which would run what the sender wants.
+            "plain": self._pinned is not None,
         }
         here = self._endpoint.startpoint([])
         self._sealed.post(ToManager.HELLO, 0, 0, [json.dumps(hello).encode(), here.encode()])
@@ -166,12 +168,20 @@ class Interpreter:
             return
         mode = Mode(word >> _protocol.STAGE_BITS & _protocol.MODE_MASK)
         only = array("I", bytes(parts.pop())) if word & _protocol.ONLY else None
+        try:
+            items = self._loaded(word, parts)
+        except Exception as error:
+            text = f"the data of a task cannot be loaded: {type(error).__name__}: {error}"
+            if isinstance(error, ImportError):
+                text += "; install that on the worker, or define it in the program itself"
+            outbox.post(ToManager.RESULT, number, _protocol.NOT_LOADED, [text.encode()])
+            return
         began = time.perf_counter()
         try:
             self._running = number
             if number in self._cancelled:
                 raise Cancelled
-            results, failures = run(mode, functions, load(parts), only)
+            results, failures = run(mode, functions, items, only)
             self._running = -1
         except Cancelled:
             self._running = -1
@@ -188,6 +198,15 @@ class Interpreter:
             text = f"the result cannot be sent: {error}"
             answer, flags = self._answer([None] * len(results), _all_failed(len(results), text))
             outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
+
+    def _loaded(self, word: int, parts: list[Any]) -> list[Any]:
+        if self._pinned is None:
+            items: list[Any] = load(parts)
+            return items
+        if not word & _protocol.PLAIN:
+            raise StageError("this worker was pinned to code, and takes plain data alone")
+        plain: list[Any] = _plain.load(parts)
+        return plain
 
     def _answer(self, results: list[Any], failures: Failures) -> tuple[Parts, int]:
         """What is sent of results. Those that cannot be are failures."""
