@@ -316,6 +316,62 @@ def test_what_is_wrong_is_said_in_a_sentence(
     assert sentence in found[1]
 
 
+def test_code_that_the_manager_did_not_sign_for_this_job_is_not_loaded(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import dataclasses
+import cloudpickle
+from gambeson.farm._code import StagedCode
+
+with farm.Manager(square, parallelism=1) as manager, farm.Manager(square, parallelism=1) as other:
+    (entry,), (foreign,) = manager._pool.staged.values(), other._pool.staged.values()
+    sent = StagedCode.decode(entry.code.encode())
+    sent.check(manager._key, manager._job, None)
+    altered = [
+        dataclasses.replace(sent, code=cloudpickle.dumps((os.getpid,))),
+        dataclasses.replace(sent, name="another"),
+        dataclasses.replace(sent, version=2),
+        dataclasses.replace(sent, job=other._job),
+        dataclasses.replace(sent, signature=foreign.code.signature, key=foreign.code.key),
+        foreign.code,
+    ]
+    refused = []
+    for code in altered:
+        try:
+            code.check(manager._key, manager._job, None)
+        except farm.StageError as error:
+            refused.append(str(error))
+print(json.dumps([len(altered), refused]))
+""",
+        tmp_path,
+    )
+    count, refused = found
+    assert len(refused) == count and all(
+        "is not signed by the manager for this job" in sentence for sentence in refused
+    )
+
+
+def test_a_worker_of_another_python_is_sent_away(package: Package, tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text("import platform, sys\nplatform.python_version = lambda: '3.9.7'\n"
+                     "from gambeson.farm import worker\nsys.exit(worker.main([]))\n")  # fmt: skip
+    done = package.call(
+        HEAD
+        + f"""
+workers = farm.Recruiter(python=[sys.executable, {str(other)!r}], local=True)
+try:
+    farm.run(square, [1], workers=workers)
+except farm.WorkersLost as error:
+    print(error)
+""",
+        tmp_path,
+    )
+    assert "it has Python 3.9.7" in done.stdout and "staged code is for the same Python alone" in done.stdout, (
+        done.stderr
+    )
+
+
 def test_code_is_staged_once_and_hashes_name_it(package: Package, tmp_path: Path) -> None:
     found = package.run(
         HEAD
