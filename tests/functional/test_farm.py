@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import re
 import shutil
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
 from conftest import unavailable
+from harness.mpis import ROOT
 from harness.python import Package
 
 HEAD = """
@@ -541,6 +545,45 @@ print(json.dumps([seen, first, left, again]))
     assert 3 <= many <= 5 and few < many, (many, few)
     assert first[0] == squares and first[1] >= 1
     assert left == 0 and again == squares
+
+
+def test_types_follow_the_program(tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text("""
+from gambeson import farm
+
+def half(x: int) -> float: return x / 2
+def text(x: float) -> str: return str(x)
+async def later(x: str) -> bytes: return x.encode()
+def add(a: float, b: float) -> float: return a + b
+
+reveal_type(farm.pipeline(half, farm.farm(text), farm.stage(later)))
+reveal_type(farm.pipeline(farm.map(half), farm.reduce(add)))
+reveal_type(farm.Manager(farm.stage(half) | text).compute([1]))
+reveal_type(farm.run(farm.map(half), [[1]]))
+farm.pipeline(text, half)
+""")
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(tmp_path / "typed.py")]
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "python")}
+    done = subprocess.run(
+        [*command, "--config-file", "/dev/null", "--ignore-missing-imports"], capture_output=True, text=True,
+        env=environment, cwd=tmp_path,
+    )  # fmt: skip
+    mine = [line.partition("typed.py:")[2] for line in done.stdout.splitlines() if "typed.py" in line]
+    types = [line.partition('is "')[2].rstrip('"').replace("gambeson.farm._skeleton.", "") for line in mine[:4]]
+    assert types == ["Skeleton[int, bytes]", "Skeleton[typing.Sequence[int], float]", "list[str]", "list[list[float]]"]
+    assert len(mine) == 5 and mine[4].startswith("13: error"), done.stdout
+
+
+def test_the_example_runs_as_its_text_says(package: Package, tmp_path: Path) -> None:
+    picture = tmp_path / "graph.svg"
+    example = ROOT / "examples" / "farm" / "images.py"
+    process = package.start(example, "--images", "12", "--size", "64", "--picture", picture, cwd=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "smooth -> render -> count_bright" in out
+    assert re.search(r"12 images, [1-9]\d* bright points", out)
+    assert "code     sealed: the code is sensitive" in out and "data     sealed: the data is sensitive: patients" in out
+    assert "declassifies patients" in picture.read_text()
 
 
 def test_a_page_shows_the_farm_at_work_to_who_has_its_token(package: Package, tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from gambeson.farm._annotation import Marks, marks
 
+A_contra = TypeVar("A_contra", contravariant=True)
+B_co = TypeVar("B_co", covariant=True)
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -19,10 +21,10 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 
-class Skeleton(Generic[A, B]):
+class Skeleton(Generic[A_contra, B_co]):
     """What makes a `B` of an `A`."""
 
-    def __or__(self, after: Stageable[B, C]) -> Skeleton[A, C]:
+    def __or__(self: Skeleton[A, B], after: Stageable[B, C]) -> Skeleton[A, C]:
         """`first | second` is `pipeline(first, second)`."""
         return pipeline(self, after)
 
@@ -39,8 +41,8 @@ class Skeleton(Generic[A, B]):
         return f"{self.described()}({inner})"
 
 
-Stageable: TypeAlias = Skeleton[A, B] | Callable[[A], Awaitable[B]] | Callable[[A], B]
-"""A skeleton, or a function that is to be one."""
+Stageable: TypeAlias = Skeleton[A, B] | Callable[[A], B]
+"""A skeleton, or a function that is to be one. For type checkers a coroutine function becomes one by `stage`."""
 
 
 class Stage(Skeleton[A, B]):
@@ -142,7 +144,11 @@ class Iterate(Skeleton[A, A]):
         return f"iterate[{self.times} times]" if self.again is None else "iterate"
 
 
-def stage(function: Callable[[A], B], *, name: str | None = None) -> Stage[A, B]:
+@overload
+def stage(function: Callable[[A], Coroutine[Any, Any, B]], *, name: str | None = None) -> Stage[A, B]: ...
+@overload
+def stage(function: Callable[[A], B], *, name: str | None = None) -> Stage[A, B]: ...
+def stage(function: Callable[[Any], Any], *, name: str | None = None) -> Stage[Any, Any]:
     """A function as a stage, under a name of its own if it has none to speak of."""
     return Stage(function, name)
 
@@ -170,7 +176,15 @@ def pipeline(
     first: Stageable[A, B], second: Stageable[B, C], third: Stageable[C, D], fourth: Stageable[D, E], /
 ) -> Skeleton[A, E]: ...
 @overload
-def pipeline(*stages: Stageable[Any, Any]) -> Skeleton[Any, Any]: ...
+def pipeline(
+    first: Stageable[A, B],
+    second: Stageable[B, C],
+    third: Stageable[C, D],
+    fourth: Stageable[D, E],
+    fifth: Stageable[E, Any],
+    /,
+    *more: Stageable[Any, Any],
+) -> Skeleton[A, Any]: ...
 def pipeline(*stages: Stageable[Any, Any]) -> Skeleton[Any, Any]:
     """Stages one after the other, each of them for another item at the same time."""
     if not stages:
