@@ -293,6 +293,12 @@ print(json.dumps(found))
         ("farm.run(farm.map(square), [3])", "FarmError", "a sequence is wanted"),
         ("farm.run(farm.reduce(add), [[]])", "FarmError", "an empty sequence came to a reduce"),
         ("farm.run(square, [1], parallelism=0)", "ValueError", "a parallelism of 0 is none"),
+        (
+            "farm.run(lambda x: bytes(2_000_000), [1], largest=1_000_000)",
+            "RemoteError",
+            "and 1000000 are the most that a token may have",
+        ),
+        ("farm.run(len, [bytes(3_000_000)], largest=1_000_000)", "FarmError", "an item for stage 'len' has 3000"),
         ("farm.Manager(square, throughput=-1)", "ValueError", "a throughput of -1 items a second is none"),
         ("farm.iterate(square)", "ValueError", "an iteration ends"),
         ("farm.sensitive_data('sideways')", "ValueError", "says nowhere where data is"),

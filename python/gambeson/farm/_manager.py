@@ -63,7 +63,8 @@ class Manager(Generic[A, B]):
     released, and recruited again when there is some. `attempts` is how many workers a task may end before it is given
     up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may take. `chunk` is
     how many items go to a worker together: as many as make it worth while, unless it is given. `verify` is the share of
-    tasks that another worker computes, too. A stream has at most `memory` bytes under way. `patience` is how many
+    tasks that another worker computes, too. A stream has at most `memory` bytes under way, and a token, items that go
+    to a worker together or their results, `largest`. `patience` is how many
     seconds a task waits for a worker that may see its data, and `silence` how many a worker may say nothing. `identity`
     is a file with the manager's key and certificate (PEM), by which stations know it; a fresh key without it. Workers
     connect to the address `listen`, which is found by itself, or meet the manager at one of the `relays`; on this host
@@ -85,6 +86,7 @@ class Manager(Generic[A, B]):
         chunk: int | None = None,
         verify: float = 0.0,
         memory: int = 256 << 20,
+        largest: int = 4 << 30,
         patience: float = 60.0,
         silence: float = 10.0,
         identity: str | os.PathLike[str] | None = None,
@@ -104,13 +106,21 @@ class Manager(Generic[A, B]):
             raise ValueError("a farm without a place to recruit workers from computes nothing")
         self._closed = True
         self._memory = memory
+        self._largest = largest
         self._patience = patience
         self._silence = silence
         self._shm = shm
         self._job = secrets.token_bytes(16)
         self._lock = threading.RLock()
         self._pool = Pool(
-            self.security, self._stage, attempts=attempts, retries=retries, timeout=timeout, chunk=chunk, verify=verify
+            self.security,
+            self._stage,
+            attempts=attempts,
+            retries=retries,
+            timeout=timeout,
+            chunk=chunk,
+            verify=verify,
+            largest=largest,
         )
         for instruction in self.graph.instructions:
             if stages := instruction.stages():
@@ -250,7 +260,7 @@ class Manager(Generic[A, B]):
         self._domain.pin(recruit.key, recruit.name, ["worker"])
         control.endpoint = native.mailbox(
             [(int(ToManager.HELLO), self._inbox), (int(ToManager.RESULT), self._inbox)],
-            None, number, _protocol.CLASS, "integrity", _protocol.MESSAGE_MAX,
+            None, number, _protocol.CLASS, "integrity", self._largest + _protocol.FRAMING,
         )  # fmt: skip
         invitation = Invitation(
             manager=self._key.hex(),
@@ -259,6 +269,7 @@ class Manager(Generic[A, B]):
             policy=self.security.document,
             plain=not control.trusted,
             shm=self._shm,
+            largest=self._largest,
             towards=self._address,
         )
         try:

@@ -20,6 +20,7 @@ from gambeson.farm._annotation import Marks
 from gambeson.farm._control import FEW, LONG, WORK, Control
 from gambeson.farm._errors import (
     Failure,
+    FarmError,
     NotCleared,
     PoisonedTask,
     RemoteError,
@@ -35,7 +36,7 @@ from gambeson.farm._security import Decision, Security
 from gambeson.farm._skeleton import Stage
 from gambeson.farm._token import NO_LABELS, Token, load
 from gambeson.farm._verify import Opinion, Verifier
-from gambeson.link import Error, MessageUnfit
+from gambeson.link import Error
 
 if TYPE_CHECKING:
     from gambeson.farm._code import StagedCode
@@ -120,6 +121,7 @@ class Pool:
         timeout: float | None,
         chunk: int | None,
         verify: float,
+        largest: int,
     ) -> None:
         self.security = security
         self.controls: dict[int, Control] = {}
@@ -135,6 +137,7 @@ class Pool:
         self._retries = retries
         self._timeout = timeout
         self._chunk = chunk
+        self._largest = largest
         self._verifier = Verifier(verify)
         self._second: list[Task] = []
         self._numbers = itertools.count(1)
@@ -333,6 +336,12 @@ class Pool:
         if task.only is not None:
             flags |= _protocol.ONLY
             parts = [*parts, task.only.tobytes()]
+        if task.token.size > self._largest:
+            what = (
+                f"an item for stage {staged.name!r} has {task.token.size} bytes, and {self._largest} are the most that "
+                "a token may have; give it in parts, leave it in a file, or let the farm take more (largest=...)"
+            )
+            return self._fail(task, FarmError(what))
         task.control = control
         # Of what nothing is known a worker gets one at a time.
         task.expected = staged.seconds * task.token.count if staged.items else LONG
@@ -346,10 +355,6 @@ class Pool:
                 code = self.decide(control, staged.marks, NO_LABELS)
                 control.stage(staged.number, staged.parts, code.sealed)
             control.send(task, word, parts, sealed)
-        except MessageUnfit as error:
-            control.take_back(task.number)
-            self._deadlines.pop(task.number, None)
-            self._fail(task, error)
         except Error as error:
             # It is gone; what it had goes to others as soon as the manager has said so.
             control.joined = False

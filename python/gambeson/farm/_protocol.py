@@ -20,8 +20,8 @@ VERSION: Final = 1
 CLASS: Final = "task"
 """The class of a farm's links, by which rules of a policy go."""
 
-MESSAGE_MAX: Final = 4 << 30
-"""No token is longer, in bytes."""
+FRAMING: Final = 1 << 20
+"""Bytes that a message may have beside its token."""
 
 
 class ToWorker(enum.IntEnum):

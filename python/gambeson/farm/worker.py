@@ -48,6 +48,8 @@ class Invitation:
     plain: bool
     """Whether results have to be in the plain form."""
     shm: bool
+    largest: int
+    """The longest token in bytes, in both directions."""
     towards: str
     """An address of the manager, by which a worker finds its own."""
 
@@ -77,6 +79,7 @@ class Interpreter:
         self._job = bytes.fromhex(invitation.job)
         self._pinned = pinned
         self._plain = invitation.plain
+        self._largest = invitation.largest
         self._stages: dict[int, Functions | StageError] = {}
         self._early: dict[int, list[_native.Taken]] = {}
         self._tasks = _native.NativeInbox()
@@ -100,7 +103,7 @@ class Interpreter:
             (int(ToWorker.RELEASE), self._orders),
         ]
         self._endpoint = self._domain._native.mailbox(
-            inboxes, int(ToWorker.ECHO), 0, _protocol.CLASS, "integrity", _protocol.MESSAGE_MAX
+            inboxes, int(ToWorker.ECHO), 0, _protocol.CLASS, "integrity", invitation.largest + _protocol.FRAMING
         )
         self._connect(invitation)
 
@@ -212,10 +215,10 @@ class Interpreter:
         """What is sent of results. Those that cannot be are failures."""
         parts = self._dumped(results, failures)
         size = sum(memoryview(part).nbytes for part in parts)
-        if size > _protocol.MESSAGE_MAX - (1 << 20):
+        if size > self._largest:
             text = (
-                f"the result has {size} bytes, and {_protocol.MESSAGE_MAX} are the most that a token may have; return "
-                "it in parts, or leave it in a file"
+                f"the result has {size} bytes, and {self._largest} are the most that a token may have; return it in "
+                "parts, leave it in a file, or let the manager take more (largest=...)"
             )
             failures = _all_failed(len(results), text)
             parts = self._dumped([None] * len(results), failures)
