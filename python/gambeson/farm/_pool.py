@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 CHUNK_TIME = 1e-3
 """Seconds of work that items are put together for."""
+CHUNK_BYTES = 1 << 20
+"""Bytes of items that are put together, at the most."""
 CHUNK_MAX = 1024
 COROUTINES = 16
 """Items that a worker awaits at the same time."""
@@ -97,13 +99,16 @@ class Staged:
     parts: list[bytes]
     seconds: float = 0.0
     """Of one item; 0 as long as nothing is known."""
+    size: float = 0.0
+    """Bytes of one item."""
     items: int = 0
     busy: float = 0.0
 
-    def took(self, seconds: float, items: int) -> None:
-        """Some items took so long."""
-        each = seconds / max(1, items)
+    def took(self, seconds: float, items: int, size: int) -> None:
+        """Some items of so many bytes took so long."""
+        each, bytes_each = seconds / max(1, items), size / max(1, items)
         self.seconds = each if self.items == 0 else 0.8 * self.seconds + 0.2 * each
+        self.size = bytes_each if self.items == 0 else 0.8 * self.size + 0.2 * bytes_each
         self.items += items
         self.busy += seconds
 
@@ -166,7 +171,8 @@ class Pool:
         if staged is None or staged.items == 0 or self._timeout is not None:
             return 1
         # Step by step: the first items may be no measure for the rest.
-        return max(1, min(CHUNK_MAX, 4 * staged.items, int(CHUNK_TIME / max(staged.seconds, 1e-7)), fair))
+        worth = min(int(CHUNK_TIME / max(staged.seconds, 1e-7)), int(CHUNK_BYTES / max(staged.size, 1.0)))
+        return max(1, min(CHUNK_MAX, 4 * staged.items, worth, fair))
 
     def fire(self, instruction: Instruction | None, token: Token, frame: Frame, place: int) -> None:
         """A token has come to an instruction; without one, to the end of its graph."""
@@ -377,7 +383,7 @@ class Pool:
         if word & _protocol.NOT_LOADED:
             text = bytes(parts[0]).decode(errors="replace") if parts else "the stage cannot be loaded"
             return self._fail(task, StageError(f"{text} (worker {control})"))
-        task.stage.took(seconds, task.token.count)
+        task.stage.took(seconds, task.token.count, task.token.size)
         try:
             failures = self._failures(control, parts, count) if word & _protocol.SOME_FAILED else None
             if task.mode is Mode.TEST:
