@@ -15,7 +15,7 @@ try:
     import cloudpickle as _cloudpickle  # noqa: F401
     import msgpack as _msgpack  # noqa: F401
 except ImportError as _error:
-    _what = f"gambeson.farm needs {_error.name}, which is not installed: pip install 'gambeson[farm]'"
+    _what = f"gambeson.farm needs {_error.name}, which is not installed: python -m pip install cloudpickle msgpack"
     raise ImportError(_what, name=_error.name) from None
 
 from gambeson.farm._annotation import (
