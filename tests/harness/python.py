@@ -34,7 +34,11 @@ class Package:
         path = cwd / "program.py"
         path.write_text(program)
         process = self.start(path, cwd=cwd)
-        out, err = process.communicate(timeout=timeout)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            # One that hangs is not left behind; it has ended otherwise.
+            process.kill()
         return subprocess.CompletedProcess(path, process.returncode, out, err)
 
     def run(self, program: str, cwd: Path) -> Any:
