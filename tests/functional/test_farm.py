@@ -454,6 +454,22 @@ print(json.dumps([one, mapped == [2 * x for x in range(1000)], completed, raised
     assert found == [3, True, completed, "'gone'", "PoisonedTask", [2, 3], [0, 1, 2], True, True, shut]
 
 
+def test_futures_of_a_farm_without_workers_fail_and_do_not_wait_for_ever(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import gambeson
+executor = gambeson.Executor(2, workers=farm.Recruiter(["false"]))
+futures = [executor.submit(square, x) for x in range(20)]
+raised = [type(future.exception(60)).__name__ for future in futures]
+executor.shutdown()
+print(json.dumps([raised, str(futures[0].exception())]))
+""",
+        tmp_path,
+    )
+    assert found[0] == ["WorkersLost"] * 20 and "it ended without a word" in found[1]
+
+
 def test_who_is_told_of_a_future_may_take_locks_that_submitters_hold(package: Package, tmp_path: Path) -> None:
     found = package.run(
         HEAD

@@ -4,6 +4,7 @@ the stream, and a frame for each instruction in it that has a graph inside or ta
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gambeson.farm._errors import Failure, FarmError
@@ -132,7 +133,7 @@ def fold(pool: Pool, instruction: Fold, token: Token, parent: Frame, place: int)
     return None
 
 
-class _Folding(Gathering):
+class _Folding(Gathering, ABC):
     """One step of a reduction or a prefix: chunks are under way."""
 
     def __init__(
@@ -153,9 +154,9 @@ class _Folding(Gathering):
         else:
             self.proceed(items, labels)
 
+    @abstractmethod
     def proceed(self, items: list[Any], labels: frozenset[str]) -> None:
         """All chunks are there."""
-        raise NotImplementedError
 
 
 class _Reducing(_Folding):

@@ -64,11 +64,11 @@ class Manager(Generic[A, B]):
     up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may take. `chunk` is
     how many items go to a worker together: as many as make it worth while, unless it is given. `verify` is the share of
     tasks that another worker computes, too. A stream has at most `memory` bytes under way, and a token, items that go
-    to a worker together or their results, `largest`. `patience` is how many
-    seconds a task waits for a worker that may see its data, and `silence` how many a worker may say nothing. `identity`
-    is a file with the manager's key and certificate (PEM), by which stations know it; a fresh key without it. Workers
-    connect to the address `listen`, which is found by itself, or meet the manager at one of the `relays`; on this host
-    over shared memory, unless `shm` is false.
+    to a worker together or their results, `largest`. `patience` is how many seconds a task waits for a worker that may
+    see its data, and `silence` how many a worker may say nothing. `identity` is a file with the manager's key and
+    certificate (PEM), by which stations know it; a fresh key without it. Workers connect to the address `listen`, which
+    is found by itself, or meet the manager at one of the `relays`; on this host over shared memory, unless `shm` is
+    false.
     """
 
     def __init__(
@@ -224,7 +224,8 @@ class Manager(Generic[A, B]):
         """Lets workers go that are too many, first those with the least to do."""
         controls = self._pool.controls
         spare = max(0, self._staying() - self._contract.wanted)
-        for control in sorted(controls.values(), key=lambda control: (control.load, len(control.in_flight)))[:spare]:
+        staying = [control for control in controls.values() if not control.leaves]
+        for control in sorted(staying, key=lambda control: (control.load, len(control.in_flight)))[:spare]:
             control.leaves = True
         for control in [control for control in controls.values() if control.leaves and not control.in_flight]:
             del controls[control.number]
@@ -350,6 +351,9 @@ class Manager(Generic[A, B]):
             # Ctrl-C in the midst of it: nobody knows what is left undone.
             self._failure = self._failure or FarmError("this farm was interrupted, and computes no more")
             raise
+        if self._failure is not None:
+            with self._lock:
+                self._pool.abandon(self._failure)
         self._tell()
 
     def _tell(self) -> None:

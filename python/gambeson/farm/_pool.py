@@ -131,7 +131,6 @@ class Pool:
         self.security = security
         self.controls: dict[int, Control] = {}
         self.staged: dict[tuple[int, ...], Staged] = {}
-        self.stages: list[tuple[Stage[Any, Any], ...]] = []
         self.expelled: list[tuple[Control, str, bool]] = []
         """Workers that the manager has to end, why, and whether their hosts are not to be trusted with another one."""
         self.retried = 0
@@ -232,7 +231,6 @@ class Pool:
         key = tuple(id(stage) for stage in stages)
         staged = self.staged.get(key)
         if staged is None:
-            self.stages.append(stages)
             staged = self.staged[key] = self._stage(next(self._stage_numbers), stages)
         return staged
 
@@ -243,7 +241,6 @@ class Pool:
         known = self._by_code.setdefault(key, stages)
         if known is not stages:
             del self.staged[tuple(id(stage) for stage in stages)]
-            self.stages.remove(stages)
         return known
 
     def forget(self, task: Task) -> bool:
@@ -455,6 +452,7 @@ class Pool:
     def _again(self, task: Task) -> None:
         """A task goes to the next worker that has room."""
         task.control = None
+        task.since = 0.0
         if task.opinions:
             self._second.append(task)
         else:
@@ -497,6 +495,19 @@ class Pool:
             else:
                 self._again(task)
 
+    def abandon(self, error: BaseException) -> None:
+        """Nobody computes any more: whoever waits for a task hears why."""
+        while not self.is_idle():
+            left = [*self._second, *(task for queue in self._ready.values() for task in queue)]
+            left += [task for control in self.controls.values() for task in control.in_flight.values()]
+            self._second.clear()
+            for queue in self._ready.values():
+                queue.clear()
+            for control in self.controls.values():
+                control.in_flight.clear()
+            for task in left:
+                self._fail(task, error)
+
     def _singly(self, task: Task) -> None:
         """Each item of a task becomes a task: one of them may have ended a worker."""
         failures = task.token.failures or {}
@@ -533,7 +544,8 @@ class Pool:
             if now > until:
                 del self._grace[number]
                 self.expelled.append((control, "it does not leave off a task that took too long", False))
-        for labels, queue in self._ready.items():
+        # What fails may fire what needs a queue of its own.
+        for labels, queue in list(self._ready.items()):
             if not labels or not queue:
                 continue
             if any(self.security.may_see(control.place, labels) for control in self.controls.values()):

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -27,7 +28,7 @@ REST, REST_MAX = 0.1, 30.0
 
 
 @dataclass(eq=False)
-class Recruit:
+class Recruit(ABC):
     """A worker that was started."""
 
     name: str
@@ -38,24 +39,24 @@ class Recruit:
     local: bool
     key: bytes
 
+    @abstractmethod
     def invite(self, invitation: Invitation) -> None:
         """Tells it where to connect.
 
         Raises `OSError`, or an error of links.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def wait(self) -> None:
         """Waits until it has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self) -> str | None:
         """How it ended; none while it runs, or if nobody knows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dismiss(self, patience: float = 0.0) -> None:
         """Ends it, if it does not end by itself in so many seconds."""
-        raise NotImplementedError
 
 
 def told(status: int | None) -> str | None:
