@@ -22,16 +22,16 @@ help: ## this list
 .PHONY: build
 build: ## release build: target/release/gambeson and its libraries
 	@tools/bootstrap.sh build
-	$(CARGO) build --release --locked --workspace --exclude gambeson-python
+	$(CARGO) build --release --locked --workspace
 	@ln -sfn libgambeson_fi.so $(RELEASE)/libgambeson-fi.so
 	@ln -sfn libgambeson_guard.so $(RELEASE)/libgambeson-guard.so
 	@ln -sfn libgambeson_mpi.so $(RELEASE)/libgambeson-mpi.so
 	@ln -sfn libgambeson_link_c.so $(RELEASE)/libgambeson-link.so
 
 .PHONY: python
-python: ## the Python package: target/wheels/gambeson-*.whl
+python: build ## the Python package, with the command in it: target/wheels/gambeson-*.whl
 	@tools/bootstrap.sh wheel
-	cd python && ../build/venv-wheel/bin/maturin build --quiet --out $(abspath $(TARGET))/wheels
+	build/venv-wheel/bin/hatchling build --target wheel --directory $(TARGET)/wheels
 
 .PHONY: install
 install: build ## install below PREFIX (default /usr/local; DESTDIR is honoured)

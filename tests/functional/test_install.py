@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from harness.jobs import Runner
 from harness.mpis import ROOT, Mpi
 from harness.programs import Programs
+from harness.python import Package
 
 
 @pytest.mark.mpis("mpich")
@@ -22,3 +24,14 @@ def test_an_installed_gambeson_runs_jobs(gambeson: Path, mpi: Mpi, programs: Pro
     manual = (prefix / "share" / "man" / "man1" / "gambeson-run.1").read_text()
     assert "intra" in manual
     assert "gambeson" in (prefix / "share" / "bash-completion" / "completions" / "gambeson").read_text()
+
+
+@pytest.mark.mpis("mpich")
+def test_a_virtual_environment_with_the_wheel_has_the_command(
+    package: Package, mpi: Mpi, programs: Programs, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
+    pip = [tmp_path / "venv" / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-deps", "--no-index", package.wheel], check=True, timeout=120)
+    job = Runner(tmp_path / "venv" / "bin" / "gambeson").run(mpi, [programs.path("partitioned.py")], n=2, cwd=tmp_path)
+    assert "all ok" in job.check().stdout

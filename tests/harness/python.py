@@ -13,6 +13,7 @@ class Package:
     """`gambeson` for any Python of the machine."""
 
     def __init__(self, wheel: Path, python: Path, folder: Path) -> None:
+        self.wheel = wheel
         self.folder = folder
         self.python = python
         pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index"]
