@@ -25,7 +25,7 @@ def platform() -> str:
     return next((tag for tag in platform_tags() if tag.startswith("manylinux")), next(platform_tags()))
 
 
-class CustomBuildHook(BuildHookInterface)
+class CustomBuildHook(BuildHookInterface):
     """Adds to the wheel what cargo builds."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

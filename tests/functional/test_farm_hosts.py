@@ -57,9 +57,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 class Farmer:
     """Runs managers on h1."""
 
-    def __init__(self, site: Hosts, package: Package, folder: Path) -> None:
+    def __init__(self, site: Hosts, package: Package, gambeson: Path, folder: Path) -> None:
         self.site = site
         self.package = package
+        self.gambeson = gambeson
         self.folder = folder
 
     def call(self, program: str) -> Job:
@@ -91,8 +92,8 @@ class Farmer:
 
 
 @pytest.fixture
-def farmer(site: Hosts, package: Package, tmp_path: Path) -> Farmer:
-    return Farmer(site, package, tmp_path)
+def farmer(site: Hosts, package: Package, gambeson: Path, tmp_path: Path) -> Farmer:
+    return Farmer(site, package, gambeson, tmp_path)
 
 
 CANARIES = """
@@ -387,7 +388,8 @@ class Keys:
 @contextlib.contextmanager
 def station(farmer: Farmer, host: str, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     """A station that runs on a host."""
-    command = [str(farmer.package.python), "-m", "gambeson.farm", "station", *map(str, arguments)]
+    words = [farmer.gambeson, "station", "--python", farmer.package.python, *arguments]
+    command = [str(word) for word in words]
     made = subprocess.Popen(
         farmer.site.command(host, command), env=farmer.package.environment(), stdout=subprocess.PIPE, text=True
     )
@@ -481,7 +483,7 @@ def test_hosts_that_let_nobody_in_meet_at_a_relay(
         unavailable("there is no nft, by which a host drops what comes in: run tools/bootstrap.sh test as root")
     mine, manager = Keys(tmp_path).make("manager")
     with hosts(tmp_path_factory.mktemp("walls"), 3) as site, contextlib.ExitStack() as ends:
-        farmer = Farmer(site, package, tmp_path)
+        farmer = Farmer(site, package, gambeson, tmp_path)
         no_newcomer = 'type filter hook input priority 0; iifname != "lo" tcp flags & (syn | ack) == syn drop'
         for closed in ("h1", "h2"):
             rules = f"table inet closed {{\nchain incoming {{\n{no_newcomer}\n}}\n}}"

@@ -31,7 +31,14 @@ def test_a_virtual_environment_with_the_wheel_has_the_command(
     package: Package, mpi: Mpi, programs: Programs, tmp_path: Path
 ) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
-    pip = [tmp_path / "venv" / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    pip: list[str | Path] = [
+        tmp_path / "venv" / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "--no-deps", "--no-index", package.wheel], check=True, timeout=120)
     job = Runner(tmp_path / "venv" / "bin" / "gambeson").run(mpi, [programs.path("partitioned.py")], n=2, cwd=tmp_path)
     assert "all ok" in job.check().stdout

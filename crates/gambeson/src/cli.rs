@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::bench::part;
 use crate::commands::{
     audit, bench, completion, directory, doctor, enter, file, keep, key, manual, policy, proxy, relay, run, sim, start,
+    worker,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     File(file::Arguments),
     Proxy(proxy::Arguments),
     Relay(relay::Arguments),
+    Worker(worker::Worker),
+    Station(worker::Station),
     Audit(audit::Arguments),
     Bench(bench::Arguments),
     Sim(sim::Arguments),
@@ -59,6 +62,8 @@ impl Command {
             Self::File(arguments) => file::execute(&arguments),
             Self::Proxy(arguments) => proxy::execute(&arguments),
             Self::Relay(arguments) => relay::execute(&arguments),
+            Self::Worker(arguments) => arguments.execute(),
+            Self::Station(arguments) => arguments.execute(),
             Self::Audit(arguments) => audit::execute(&arguments),
             Self::Bench(arguments) => bench::execute(&arguments),
             Self::Sim(arguments) => sim::execute(&arguments),

@@ -13,7 +13,7 @@ pub(crate) enum Status {
     Usage = 64,
     /// An experiment, a trace or an export of labels makes no sense.
     Data = 65,
-    /// A program or file that is needed is not there.
+    /// A program, a package or a file that is needed is not there.
     Unavailable = 69,
     /// The messages would not be protected as the policy says, so the job must not run.
     Refused = 70,
@@ -53,7 +53,8 @@ Exit status:
   of the job  as mpiexec gave it, when the job ran
   64          the command line is wrong
   65          an experiment or a trace makes no sense (sim), or a file is no export of labels (key)
-  69          mpiexec, or a file, a key store or a label Gambeson needs, was not found
+  69          mpiexec, a Python with Gambeson's package, or a file, a key store or a label
+              Gambeson needs, was not found
   70          refused: the messages would not be protected as the policy says (run),
               the site directory does not hold (directory), a key store was open to
               others or altered (key), or the other end is not who was expected, does

@@ -21,6 +21,7 @@ mod plan;
 mod policy_files;
 mod probe;
 mod proxy;
+mod python;
 mod relay;
 mod report;
 mod supervise;

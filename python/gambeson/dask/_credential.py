@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-import tempfile
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gambeson._private import read_private, write_private
 from gambeson.link import IdentityUnusable
 
 _TEXT = """\
@@ -37,40 +36,17 @@ def credential(path: str | os.PathLike[str]) -> str:
     """
     wanted = Path(path).expanduser().absolute()
     if not wanted.exists():
-        text = _TEXT.format(job=secrets.token_hex(16), secret=secrets.token_hex(32))
-        # Nobody ever sees half of it, and of two processes that make it at once the first one wins.
-        handle, made = tempfile.mkstemp(prefix=f".{wanted.name}.", dir=wanted.parent)
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
-            with contextlib.suppress(FileExistsError):
-                os.link(made, wanted)
-        finally:
-            Path(made).unlink()
+        write_private(wanted, _TEXT.format(job=secrets.token_hex(16), secret=secrets.token_hex(32)), replace=False)
     read_credential(str(wanted))
     return str(wanted)
 
 
 def read_credential(path: str) -> Credential:
     """Reads a credential that nobody but its owner can have read."""
+    remedy = f"gambeson.dask.credential({path!r}) makes one"
+    content = read_private(Path(path), "the cluster's credential", remedy)
     try:
-        with Path(path).expanduser().open("rb") as file:
-            facts = os.fstat(file.fileno())
-            content = file.read(1 << 16)
-    except OSError as cause:
-        remedy = f"gambeson.dask.credential({path!r}) makes one"
-        what = f"the cluster's credential {path} cannot be read: {cause.strerror}; {remedy}"
-        raise IdentityUnusable(what) from cause
-    if facts.st_uid not in (os.geteuid(), 0):
-        raise IdentityUnusable(f"the cluster's credential {path} belongs to another user (uid {facts.st_uid})")
-    if facts.st_mode & 0o077:
-        what = (
-            f"others than its owner can get at the cluster's credential {path} (mode {facts.st_mode & 0o777:04o}); "
-            "if nobody did, chmod 600 it, else delete it and make another"
-        )
-        raise IdentityUnusable(what)
-    try:
-        found = tomllib.loads(content.decode())
+        found = tomllib.loads(content)
         job, secret = bytes.fromhex(found["job"]), bytes.fromhex(found["secret"])
         if (len(job), len(secret)) != (16, 32):
             raise ValueError

@@ -41,6 +41,7 @@ from gambeson.farm._errors import (
 from gambeson.farm._executor import Executor
 from gambeson.farm._explain import Explanation
 from gambeson.farm._graph import Graph
+from gambeson.farm._joining import Joining, joining
 from gambeson.farm._manager import Manager, run
 from gambeson.farm._recruit import Recruiter, local, mpi, slurm, ssh
 from gambeson.farm._security import Security
@@ -56,6 +57,7 @@ __all__ = [
     "Failure",
     "FarmError",
     "Graph",
+    "Joining",
     "Labelled",
     "Manager",
     "NotCleared",
@@ -75,6 +77,7 @@ __all__ = [
     "farm",
     "files",
     "iterate",
+    "joining",
     "labelled",
     "lines",
     "local",

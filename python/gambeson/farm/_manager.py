@@ -28,6 +28,7 @@ from gambeson.farm._control import Control
 from gambeson.farm._errors import Failure, FarmError, WorkersLost
 from gambeson.farm._explain import Explanation, explain
 from gambeson.farm._graph import Apply, Graph, compile_graph
+from gambeson.farm._invitation import Invitation, address_towards
 from gambeson.farm._page import Page
 from gambeson.farm._pool import Pool, Staged
 from gambeson.farm._protocol import ToManager
@@ -38,7 +39,6 @@ from gambeson.farm._stats import Stats
 from gambeson.farm._stream import Results, Tokens, chained, outcomes
 from gambeson.farm._token import Token
 from gambeson.farm._turns import Turns
-from gambeson.farm.worker import Invitation, address_towards
 from gambeson.link import Domain, Error, Identity, Policy, Trust
 
 A = TypeVar("A")
@@ -58,17 +58,17 @@ class Manager(Generic[A, B]):
     """Computes a program on workers, which it recruits, replaces when they fail, and releases.
 
     A context manager. `program` is a skeleton, or a function. `workers` says where workers come from, this host without
-    it, and `parallelism` how many there are to be, as many as processors without it; with a `throughput`, of so many
-    items a second, as many as keep that, and `parallelism` at the most. After `idle` seconds without work they are
-    released, and recruited again when there is some. `attempts` is how many workers a task may end before it is given
-    up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may take. `chunk` is
-    how many items go to a worker together: as many as make it worth while, unless it is given. `verify` is the share of
-    tasks that another worker computes, too. A stream has at most `memory` bytes under way, and a token, items that go
-    to a worker together or their results, `largest`. `patience` is how many seconds a task waits for a worker that may
-    see its data, and `silence` how many a worker may say nothing. `identity` is a file with the manager's key and
-    certificate (PEM), by which stations know it; a fresh key without it. Workers connect to the address `listen`, which
-    is found by itself, or meet the manager at one of the `relays`; on this host over shared memory, unless `shm` is
-    false.
+    it, and `parallelism` how many there are to be, as many as processors without it, or as join; with a `throughput`,
+    of so many items a second, as many as keep that, and `parallelism` at the most. After `idle` seconds without work
+    they are released, and recruited again when there is some. `attempts` is how many workers a task may end before it
+    is given up; `retries` how often a task that raised is tried again, and `timeout` the seconds that one may take.
+    `chunk` is how many items go to a worker together: as many as make it worth while, unless it is given. `verify` is
+    the share of tasks that another worker computes, too. A stream has at most `memory` bytes under way, and a token,
+    items that go to a worker together or their results, `largest`. `patience` is how many seconds a task waits for a
+    worker that may see its data, and `silence` how many a worker may say nothing. `identity` is a file with the
+    manager's key and certificate (PEM), by which stations know it; a fresh key without it. Workers connect to the
+    address `listen`, which is found by itself, or meet the manager at one of the `relays`; on this host over shared
+    memory, unless `shm` is false.
     """
 
     def __init__(
@@ -99,11 +99,12 @@ class Manager(Generic[A, B]):
         self.program = skeleton(program)
         self.graph: Graph = compile_graph(self.program)
         self.security = security or Security()
-        processors = len(os.sched_getaffinity(0))
-        self._contract = Contract(processors if parallelism is None else parallelism, throughput, idle)
         self._recruiters = [workers] if isinstance(workers, Recruiter) else list(workers or [local()])
         if not self._recruiters:
             raise ValueError("a farm without a place to recruit workers from computes nothing")
+        if parallelism is None:
+            parallelism = max(one.places(len(os.sched_getaffinity(0))) for one in self._recruiters)
+        self._contract = Contract(parallelism, throughput, idle)
         self._closed = True
         self._memory = memory
         self._largest = largest
@@ -162,6 +163,8 @@ class Manager(Generic[A, B]):
         self._signed: dict[str, str] = {}
         self._sign_all()
         self._closed = False
+        for one in self._recruiters:
+            one.open()
         self._thread = threading.Thread(
             target=_serve, args=(weakref.ref(self), self._inbox, self._turns), name="farm", daemon=True
         )
@@ -563,6 +566,8 @@ class Manager(Generic[A, B]):
         for control in controls:
             control.recruit.dismiss(max(0.0, deadline - time.monotonic()) if control.joined else 0.0)
             control.close()
+        for one in self._recruiters:
+            one.close()
         self._inbox.close()
         self._domain.close()
         if self._page is not None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gambeson.farm._errors import FarmError
-from gambeson.farm.worker import Invitation
+from gambeson.farm._invitation import Invitation
 from gambeson.link import Domain
 
 LOCALHOST = "127.0.0.1"
@@ -122,6 +122,19 @@ class Recruiter:
     _resting: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Until when nothing is tried on a host, and for how long that is."""
     _count: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def open(self) -> None:
+        """A manager begins to recruit here.
+
+        Raises `FarmError`.
+        """
+
+    def close(self) -> None:
+        """The manager is closed."""
+
+    def places(self, processors: int) -> int:
+        """How many workers there are to be if nobody says so, on a host with so many processors."""
+        return processors
 
     def reachable(self) -> list[str]:
         """Hosts that workers will be on, or their addresses, as far as they are known."""

@@ -1,6 +1,4 @@
-"""Workers at stations: hosts where somebody runs `python -m gambeson.farm station`, which are listed, or looked for on
-this network.
-"""
+"""Workers at stations: hosts where somebody runs `gambeson station`, which are listed, or looked for on this network."""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ from pathlib import Path
 
 from gambeson.farm._discovery import find
 from gambeson.farm._errors import FarmError
+from gambeson.farm._invitation import Invitation
 from gambeson.farm._recruit import Recruit, Recruiter, address_of, told
 from gambeson.farm.station import INVITE, NAME, START
-from gambeson.farm.worker import Invitation
 from gambeson.link import Answers, Domain, Error, Startpoint
 
 JOINING = 30.0

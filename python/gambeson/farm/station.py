@@ -1,6 +1,6 @@
 """A station: a host's place where managers recruit workers, without ssh or a scheduler between.
 
-`python -m gambeson.farm station --help` says how it is run. It starts workers for managers whose keys it was told, and
+`gambeson station --help` says how it is run. It starts workers for managers whose keys it was told, and
 ends each when its manager has gone, however that was.
 """
 
@@ -106,7 +106,7 @@ class Station:
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="python -m gambeson.farm station",
+        prog="gambeson station",
         description="Starts workers on this host for managers that prove to have these keys.",
         epilog="Keys are made by: gambeson proxy keygen FILE, which prints the hash that the other side is told. "
         'A manager recruits here with farm.stations("HOST:PORT=HASH"), the hash being this station\'s.',

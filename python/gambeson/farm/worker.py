@@ -1,13 +1,16 @@
 """A worker: a macro-data-flow interpreter that computes instructions for a manager (secure-muskel paper, section 2).
 
-`python -m gambeson.farm` is what managers start; it reads its invitation from standard input.
+`python -m gambeson.farm` is what managers start; it reads its invitation from standard input. `gambeson worker --farm
+FILE` joins a farm by itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import faulthandler
+import functools
 import json
 import os
 import platform
@@ -17,58 +20,26 @@ import sys
 import threading
 import time
 from array import array
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gambeson import _native
 from gambeson.farm import _plain, _protocol
 from gambeson.farm._code import StagedCode
-from gambeson.farm._errors import StageError
+from gambeson.farm._errors import FarmError, StageError
+from gambeson.farm._invitation import Invitation, address_towards
+from gambeson.farm._joining import join
 from gambeson.farm._protocol import Mode, ToManager, ToWorker
 from gambeson.farm._run import Cancelled, Described, Failures, Functions, described, run
 from gambeson.farm._token import Parts, dump, load
-from gambeson.link import Caveat, Domain, Error, Identity, Policy, Protection, Trust
+from gambeson.link import Answers, Caveat, Domain, Error, Identity, Policy, Protection, Trust
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-@dataclass(frozen=True)
-class Invitation:
-    """What a worker is told before it connects."""
-
-    manager: str
-    """The hash of the manager's public key, in hexadecimal digits."""
-    startpoint: str
-    """To the manager, for this worker alone; in hexadecimal digits."""
-    job: str
-    policy: str
-    """The document of the policy that both ends follow."""
-    plain: bool
-    """Whether results have to be in the plain form."""
-    shm: bool
-    largest: int
-    """The longest token in bytes, in both directions."""
-    towards: str
-    """An address of the manager, by which a worker finds its own."""
-
-    def encode(self) -> str:
-        """As it goes over a pipe: one line."""
-        return json.dumps(asdict(self)) + "\n"
-
-    @classmethod
-    def decode(cls, line: str) -> Invitation:
-        """What a line says."""
-        return cls(**json.loads(line))
-
-
-def address_towards(address: str) -> str:
-    """The address that this host has towards another one. Nothing is sent."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))
-        return str(probe.getsockname()[0])
+UNAVAILABLE = 69
+"""Exit status: there is no farm to compute for (sysexits.h)."""
 
 
 class Interpreter:
@@ -299,27 +270,59 @@ def _unsendable(error: Exception, result: object, plain: bool) -> tuple[str, str
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """A worker of a manager that started it: the key goes out, the invitation comes in."""
-    parser = argparse.ArgumentParser(prog="python -m gambeson.farm", description=main.__doc__)
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="gambeson worker",
+        description="Computes for the manager of a farm: the one whose file it is given, or else the one that started "
+        "it, and that says the rest over standard input.",
+    )
+    parser.add_argument("--farm", type=Path, metavar="FILE", help="join the farm whose manager wrote this file")
+    parser.add_argument(
+        "--patience", type=float, default=60.0, metavar="SECONDS", help="how long that may not be there yet (60)"
+    )
     parser.add_argument("--pinned", type=Path, help="run only code whose SHA-256 stands in this file, one a line")
     options = parser.parse_args(arguments)
-    pinned = None if options.pinned is None else frozenset(options.pinned.read_text(encoding="utf-8").split())
     faulthandler.enable()
+    try:
+        pinned = None if options.pinned is None else frozenset(options.pinned.read_text(encoding="utf-8").split())
+        identity = Identity.generate()
+        if options.farm is None:
+            invitation, lifeline = _invited(identity), _follow
+        else:
+            invitation, answers, _domain = join(options.farm, identity.key_hash, options.patience)
+            lifeline = functools.partial(_stay, answers)
+        interpreter = Interpreter(invitation, identity, pinned)
+    except (OSError, FarmError, Error) as error:
+        print(f"gambeson worker: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    threading.Thread(target=lifeline, name="lifeline", daemon=True).start()
+    threading.Thread(target=interpreter.watch, name="watch", daemon=True).start()
+    interpreter.serve()
+    return 0
+
+
+def _invited(identity: Identity) -> Invitation:
+    """The invitation of the manager that started this process: the key goes out, and it comes in."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    identity = Identity.generate()
     control = os.fdopen(os.dup(1), "w", encoding="utf-8")
     # What tasks print is for people; the pipe to the manager is not.
     os.dup2(2, 1)
     control.write(json.dumps({"key": identity.key_hash.hex()}) + "\n")
     control.flush()
     line = sys.stdin.readline()
-    if not line:
-        return 1
-    interpreter = Interpreter(Invitation.decode(line), identity, pinned)
-    threading.Thread(target=_follow, name="lifeline", daemon=True).start()
-    threading.Thread(target=interpreter.watch, name="watch", daemon=True).start()
-    interpreter.serve()
-    return 0
+    try:
+        return Invitation.decode(line)
+    except (ValueError, TypeError):
+        what = "nobody invites this worker: managers start it themselves; to join one that runs, give --farm FILE"
+        raise FarmError(what) from None
+
+
+def _stay(answers: Answers) -> None:
+    """The manager is gone when its answers end."""
+    with contextlib.suppress(Error):
+        for _ in answers:
+            pass
+    os._exit(0)
 
 
 def _follow() -> None:

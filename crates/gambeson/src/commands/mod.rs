@@ -17,3 +17,4 @@ pub(crate) mod relay;
 pub(crate) mod run;
 pub(crate) mod sim;
 pub(crate) mod start;
+pub(crate) mod worker;
