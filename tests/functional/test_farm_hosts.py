@@ -357,7 +357,7 @@ print(json.dumps(found))
     three, trusted, two = json.loads(job.stdout)
     for wrong, verified, left, _ in (three, trusted):
         # What it had falsified before it was looked at.
-        assert wrong < 100 and verified > 10
+        assert wrong < 100 and verified
         assert "h3" not in left, left
     assert job.stderr.count("worker ssh-1 on h3 is lost: it gave another result of stage 'square' than others did") == 2
     # Of two that differ nobody can say who is right: neither result is given out.

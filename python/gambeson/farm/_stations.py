@@ -1,4 +1,4 @@
-"""Workers at stations: hosts where somebody runs `gambeson station`, which are listed, or looked for on this network."""
+"""Workers at stations, hosts where somebody runs `gambeson station`: listed, or looked for on this network."""
 
 from __future__ import annotations
 

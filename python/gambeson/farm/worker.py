@@ -304,11 +304,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _invited(identity: Identity) -> Invitation:
     """The invitation of the manager that started this process: the key goes out, and it comes in."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    # What tasks print is for people; the pipe to the manager is not.
+    # What tasks print is for people; the pipe to the manager is not, which ends with this process and not before.
+    pipe = os.dup(1)
     os.dup2(2, 1)
-    control.write(json.dumps({"key": identity.key_hash.hex()}) + "\n")
-    control.flush()
+    os.write(pipe, json.dumps({"key": identity.key_hash.hex()}).encode() + b"\n")
     line = sys.stdin.readline()
     try:
         return Invitation.decode(line)
