@@ -1,5 +1,6 @@
 //! `gambeson bench`: measures what sealing costs.
 
+mod farm;
 mod files;
 
 use std::io::IsTerminal;
@@ -14,6 +15,7 @@ use crate::bench::{self, Picture, Wanted, coupled, link, proxy};
 use crate::failure::Failure;
 use crate::probe::job::Starter;
 
+use farm::Farm;
 use files::Files;
 
 /// Measures what sealing costs
@@ -30,6 +32,7 @@ enum What {
     Link(Link),
     Coupled(Coupled),
     Proxy(Proxy),
+    Farm(Farm),
     Sim(Sim),
 }
 
@@ -227,6 +230,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         What::Link(arguments) => links(arguments),
         What::Coupled(arguments) => coupled(arguments),
         What::Proxy(arguments) => proxies(arguments),
+        What::Farm(arguments) => arguments.execute(),
         What::Sim(arguments) => simulator(arguments),
     }
 }

@@ -1,12 +1,10 @@
-"""How fast a farm is, beside others: `python -m gambeson.farm.bench`.
+"""How fast a farm is, beside others' pools on this host: a table.
 
 Every system does the same work in turn, round after round; what is not installed is left out.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import time
@@ -14,10 +12,10 @@ from collections.abc import Callable, Iterable
 from concurrent import futures
 from typing import Any, Protocol
 
-from gambeson._progress import told
 from gambeson.farm._manager import Manager
 from gambeson.farm._security import Security
 
+WORKERS = 2
 SPIN = 2e-3
 """Seconds that a task of the speed-up computes."""
 
@@ -135,7 +133,29 @@ SYSTEMS: dict[str, Callable[[int], System]] = {
 }
 
 
-def measure(make: Callable[[int], System], workers: int, quick: bool) -> dict[str, float]:
+Values = dict[str, dict[str, list[float]]]
+"""By what was measured, then by system."""
+
+
+def measure(rounds: int, quick: bool, step: Callable[[], object]) -> Values:
+    """All of them."""
+    values: Values = {}
+    missing: set[str] = set()
+    for turn in range(rounds):
+        for name in list(SYSTEMS) if turn % 2 == 0 else reversed(SYSTEMS):
+            try:
+                found = {} if name in missing else _turn(SYSTEMS[name], WORKERS, quick)
+            except ImportError as error:
+                print(f"gambeson: {name} is left out: {error}", file=sys.stderr)
+                missing.add(name)
+                found = {}
+            for what, value in found.items():
+                values.setdefault(what, {}).setdefault(name, []).append(value)
+            step()
+    return values
+
+
+def _turn(make: Callable[[int], System], workers: int, quick: bool) -> dict[str, float]:
     """What one system does in one round."""
     few = 4 if quick else 1
     found: dict[str, float] = {}
@@ -188,42 +208,9 @@ def _array(size: int) -> Any:
     return numpy.random.default_rng(1).random(size // 8)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m gambeson.farm.bench", description=__doc__)
-    parser.add_argument("--workers", type=int, default=2, help="as many in each system (default: 2)")
-    parser.add_argument("--rounds", type=int, default=5, help="in each of which every system has its turn (default: 5)")
-    parser.add_argument(
-        "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME", help="only these"
-    )
-    parser.add_argument("--quick", action="store_true", help="a quarter of the work")
-    parser.add_argument("--json", action="store_true", help="all values, for machines")
-    options = parser.parse_args(arguments)
-    values: dict[str, dict[str, list[float]]] = {}
-    with told(True, " turns") as progress:
-        total = options.rounds * len(options.systems)
-        for turn in range(total):
-            name = options.systems[turn % len(options.systems)]
-            progress(turn, total)
-            try:
-                found = measure(SYSTEMS[name], options.workers, options.quick)
-            except ImportError as error:
-                if turn < len(options.systems):
-                    print(f"{name} is left out: {error}", file=sys.stderr)
-                continue
-            for what, value in found.items():
-                values.setdefault(what, {}).setdefault(name, []).append(value)
-        progress(total, total)
-    if options.json:
-        print(json.dumps(values, indent=1))
-    else:
-        print(table(values, options.systems))
-    return 0
-
-
-def table(values: dict[str, dict[str, list[float]]], systems: list[str]) -> str:
-    """Medians, and the best in brackets; of the first system's ratio to each other the median over the rounds."""
-    there = [name for name in systems if any(name in row for row in values.values())]
+def table(values: Values) -> str:
+    """Medians, and the best in brackets."""
+    there = [name for name in SYSTEMS if any(name in row for row in values.values())]
     lines = ["| | " + " | ".join(there) + " |", "|---|" + "---|" * len(there)]
     for what, row in values.items():
         lower = what.startswith(("start", "round"))
@@ -233,7 +220,3 @@ def table(values: dict[str, dict[str, list[float]]], systems: list[str]) -> str:
             cells.append(f"{statistics.median(found):.3g} ({min(found) if lower else max(found):.3g})")
         lines.append(f"| {what} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
