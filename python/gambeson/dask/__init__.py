@@ -15,5 +15,6 @@ starts.
 
 from gambeson.dask._backend import Backend
 from gambeson.dask._credential import credential
+from gambeson.dask._traffic import Explanation, Traffic, explain, traffic
 
-__all__ = ["Backend", "credential"]
+__all__ = ["Backend", "Explanation", "Traffic", "credential", "explain", "traffic"]

@@ -1,12 +1,10 @@
 """A comm: a link in each direction, with an endpoint at each end for what comes.
 
-    ours                                            theirs
-    outbox ── DATA ..., CLOSE ── link ──> endpoint, inbox
-           ── WATCH, never answered ────> held until they close; so its end says that they have, or that they are gone
-    inbox, endpoint <── link ── DATA ..., CLOSE ── outbox
-
 A message of Dask's is one message of the link for each of its large buffers, so that each has memory of its own at the
 other end, as over TCP. What nobody reads keeps the link's window taken: a slow reader slows the writer's link down.
+
+Where there is a link that is not sealed, large buffers of data that nobody labelled go over that; each sealed message
+says how many of them are behind it.
 """
 
 from __future__ import annotations
@@ -23,65 +21,23 @@ from distributed.comm.utils import from_frames, to_frames
 from distributed.utils import nbytes
 
 from gambeson import _native, link
-from gambeson.dask._place import LINGER, Place
+from gambeson.dask import _traffic
+from gambeson.dask._ends import CLOSE, DATA, MESSAGE_MAX, Ends
+from gambeson.dask._labels import Unlabelled
+from gambeson.dask._place import LINGER
 
-DATA, CLOSE, WATCH = 1, 2, 3
 OVER = 4
-"""Put into the own inbox: nothing comes any more."""
-MESSAGE_MAX = 1 << 40
+"""Put into the own inboxes: nothing comes any more."""
 OWN_MEMORY = 64 << 10
 """Buffers from this length on are messages of their own."""
+ASKED_FOR_DATA = ("get_data", "gather")
+"""What a worker and the scheduler are asked for keys with."""
 LOOK = 1.0
 """So often a reader whose other end has closed without a last word looks whether the session is there."""
 PATIENCE = 10.0
 """Who closes waits at most so long for its long messages to be taken."""
 
-_SEALED = link.Caveat.protection(link.Protection.PRIVACY)
-
 logger = logging.getLogger("distributed.comm.gambeson")
-
-
-class Ends:
-    """What a comm has of links; it goes in any thread."""
-
-    def __init__(self, place: Place) -> None:
-        """The own end, to which others may be given a startpoint."""
-        self.place = place
-        self.inbox = _native.NativeInbox()
-        self._held = _native.NativeInbox()
-        inboxes = [(DATA, self.inbox), (CLOSE, self.inbox), (WATCH, self._held)]
-        # Whatever a job's policy says: Dask may require encryption, and what a message has in it nobody here knows.
-        self._endpoint = place.domain._native.mailbox(inboxes, None, 0, "dask", "privacy", MESSAGE_MAX)
-        self.outbox: _native.NativeOutbox | None = None
-        self.startpoint: link.Startpoint | None = None
-        self._watch: _native.NativeTask | None = None
-        self.gone = False
-        place.hold()
-
-    def capability(self) -> bytes:
-        """What the other end binds. It is a secret."""
-        return self._endpoint.startpoint([]).encode()
-
-    def bind(self, capability: bytes, timeout: float) -> None:
-        """Opens the link to the other end; it waits."""
-        self.startpoint = self.place.domain.startpoint(link.Capability.decode(capability).narrow(_SEALED), timeout)
-        self.outbox = _native.NativeOutbox(self.startpoint._native)
-
-    def watch(self, over: Any) -> None:
-        """Has `over` called, in another thread, with why the other end has gone, once it has."""
-        assert self.startpoint is not None
-        self._watch = self.startpoint._native.submit(WATCH, b"", lambda _, error: over(error))
-
-    def close(self) -> None:
-        """Gives all of it back. What was posted still goes."""
-        self._watch = None
-        self._held.close()
-        self.inbox.close()
-        if self.outbox is not None:
-            self.outbox.close()
-        if self.startpoint is not None:
-            self.startpoint.close()
-        self.place.release(self._endpoint)
 
 
 class Gambeson(Comm):
@@ -98,6 +54,12 @@ class Gambeson(Comm):
         self._loop = asyncio.get_running_loop()
         self._ends: Ends | None = ends
         self._waiter: asyncio.Future[None] | None = None
+        self._asked: object = None
+        """The operation that was asked for last, to which a reply is written."""
+        self.unlabelled: Unlabelled | None = None
+        """What knows of keys whether they have no label; without it, nothing does."""
+        protection = _traffic.SEALED if ends.clear_outbox is None else _traffic.AUTHENTICATED
+        self._traffic = _traffic.opened(peer, ends.accepted, protection, ends.rule)
         self._finalizer = weakref.finalize(self, _dangling, ends, f"{local} and {peer}")
         self._finalizer.atexit = False
         loop, me = self._loop, weakref.ref(self)
@@ -129,11 +91,10 @@ class Gambeson(Comm):
         try:
             more = 1
             while more:
-                kind, more, parts = await self._taken()
-                if kind != DATA:
-                    self._part()
-                    raise CommClosedError(f"in {self!r}: {self._why(kind, parts)}")
+                more, behind, parts = await self._data()
                 frames += parts
+                for _ in range(behind):
+                    frames += (await self._data(clear=True))[2]
         except link.Lost as cause:
             self.abort()
             raise CommClosedError(f"in {self!r}: {cause}") from cause
@@ -142,12 +103,14 @@ class Gambeson(Comm):
             self.abort()
             raise
         try:
-            return await from_frames(
+            msg = await from_frames(
                 frames, deserialize=self.deserialize, deserializers=deserializers, allow_offload=self.allow_offload
             )
         except EOFError:
             self.abort()
             raise CommClosedError(f"in {self!r}: a message that came cannot be read") from None
+        self._asked = msg.get("op") if isinstance(msg, dict) else None
+        return msg
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
         if self.closed():
@@ -163,9 +126,15 @@ class Gambeson(Comm):
         )
         try:
             outbox = self._outbox()
-            messages = split(frames)
-            for left, parts in zip(range(len(messages) - 1, -1, -1), messages, strict=True):
-                outbox.post(DATA, left, 0, parts)
+            clear = self._clear_outbox(msg)
+            messages = split(frames) if clear is None else split_apart(frames)
+            # What is in clear goes first: who reads that something is behind a message will get it.
+            for _, parts in messages:
+                for part in parts:
+                    assert clear is not None
+                    clear.post(DATA, 0, 0, [part])
+            for left, (parts, behind) in zip(range(len(messages) - 1, -1, -1), messages, strict=True):
+                outbox.post(DATA, left, len(behind), parts)
         except link.Error as cause:
             self.abort()
             raise CommClosedError(f"in {self!r}: {cause}") from cause
@@ -173,7 +142,10 @@ class Gambeson(Comm):
             # Of the message some may be on its way, so nothing could go on from here.
             self.abort()
             raise
-        return sum(map(nbytes, frames))
+        authenticated = sum(nbytes(part) for _, parts in messages for part in parts)
+        total: int = sum(map(nbytes, frames))
+        _traffic.count(self._traffic, total - authenticated, authenticated)
+        return total
 
     async def close(self) -> None:
         ends = self._ends
@@ -182,7 +154,7 @@ class Gambeson(Comm):
         self._leave()
         deadline = self._loop.time() + PATIENCE
         try:
-            while not ends.gone and ends.outbox is not None and ends.outbox.waiting():
+            while not ends.gone and ends.waiting():
                 if self._loop.time() > deadline:
                     break
                 await asyncio.sleep(0.005)
@@ -215,18 +187,43 @@ class Gambeson(Comm):
             raise CommClosedError(f"in {self!r}: it was closed while it wrote")
         return self._ends.outbox
 
-    async def _taken(self) -> tuple[int, int, list[bytes | memoryview]]:
-        """The next message of the link: its kind, how many follow it, and its buffers."""
+    def _clear_outbox(self, msg: Any) -> _native.NativeOutbox | None:
+        """Where large buffers of this message go if they need not be sealed: if it is the answer to who asked for data,
+        and nobody labelled any of that.
+        """
+        if self._ends is None or self._ends.clear_outbox is None or self.unlabelled is None:
+            return None
+        if self._asked not in ASKED_FOR_DATA or not isinstance(msg, dict) or msg.keys() != {"status", "data"}:
+            return None
+        data = msg["data"]
+        if msg["status"] != "OK" or not isinstance(data, dict) or not self.unlabelled(data):
+            return None
+        return self._ends.clear_outbox
+
+    async def _data(self, clear: bool = False) -> tuple[int, int, list[bytes | memoryview]]:
+        """The next message of the link, or of that which is not sealed: how many follow it, how many of the other are
+        behind it, and its buffers.
+        """
+        kind, more, behind, parts = await self._taken(clear)
+        if kind != DATA or (clear and behind):
+            self._part()
+            raise CommClosedError(f"in {self!r}: {self._why(kind, parts)}")
+        return more, behind, parts
+
+    async def _taken(self, clear: bool) -> tuple[int, int, int, list[bytes | memoryview]]:
         while (ends := self._ends) is not None:
-            for _, kind, more, _, parts in ends.inbox.take(1, 0.0):
-                return kind, more, parts
-            await self._readable(ends)
+            inbox = ends.clear_inbox if clear else ends.inbox
+            if inbox is None:
+                raise link.Lost("the other end refers to a link that there is not")
+            for _, kind, more, behind, parts in inbox.take(1, 0.0):
+                return kind, more, behind, parts
+            await self._readable(ends, inbox)
         raise CommClosedError(f"in {self!r}: it is closed")
 
-    async def _readable(self, ends: Ends) -> None:
+    async def _readable(self, ends: Ends, inbox: _native.NativeInbox) -> None:
         """Waits until there may be something in the inbox."""
         self._waiter = self._loop.create_future()
-        descriptor = ends.inbox.fileno()
+        descriptor = inbox.fileno()
         self._loop.add_reader(descriptor, self._wake)
         try:
             if ends.gone:
@@ -247,7 +244,9 @@ class Gambeson(Comm):
     def _peer_gone(self, error: BaseException | None) -> None:
         """The other end closed, or is not to be reached any more."""
         if (ends := self._part()) is not None and isinstance(error, link.Lost):
-            ends.inbox.put(0, OVER, 0, 0, str(error).encode())
+            for inbox in (ends.inbox, ends.clear_inbox):
+                if inbox is not None:
+                    inbox.put(0, OVER, 0, 0, str(error).encode())
         self._wake()
 
     def _part(self) -> Ends | None:
@@ -263,15 +262,33 @@ class Gambeson(Comm):
         return bytes(parts[0]).decode() if kind == OVER else "what came is no message of Dask's"
 
 
-def split(frames: Sequence[bytes | memoryview]) -> list[list[bytes | memoryview]]:
+Frames = list[bytes | memoryview]
+
+
+def split(frames: Sequence[bytes | memoryview]) -> list[tuple[Frames, Frames]]:
     """The buffers of a message as those of messages that follow each other: those with much in them each alone, so that
-    memory of one is free as soon as nobody uses it, whoever still uses another.
+    memory of one is free as soon as nobody uses it, whoever still uses another. Nothing is behind them.
     """
-    messages: list[list[bytes | memoryview]] = [[]]
+    messages: list[tuple[Frames, Frames]] = [([], [])]
     for frame in frames:
-        if nbytes(frame) >= OWN_MEMORY and any(map(nbytes, messages[-1])):
-            messages.append([])
-        messages[-1].append(frame)
+        if nbytes(frame) >= OWN_MEMORY and any(map(nbytes, messages[-1][0])):
+            messages.append(([], []))
+        messages[-1][0].append(frame)
+    return messages
+
+
+def split_apart(frames: Sequence[bytes | memoryview]) -> list[tuple[Frames, Frames]]:
+    """The same where buffers with much in them go over another link: each message, and which of them are behind it. The
+    first buffer says what the message is, and is in none.
+    """
+    messages: list[tuple[Frames, Frames]] = [([frames[0]], [])]
+    for frame in frames[1:]:
+        if nbytes(frame) >= OWN_MEMORY:
+            messages[-1][1].append(frame)
+            continue
+        if messages[-1][1]:
+            messages.append(([], []))
+        messages[-1][0].append(frame)
     return messages
 
 

@@ -2,7 +2,8 @@
 
 connector                                                        listener
 attach("dask") ───── a session, proved at both ends ───────────>  its domain: the lobby is published as "dask"
-OPEN: a startpoint to my end, where I am ── sealed ────────────>  binds it: a link back
+OPEN: a startpoint to my end, where I am ── sealed ────────────>  binds it: a link back,
+      and one for data that may be unsealed, if any may           and one for that, if policies agree
       <───────────────────────── answer: a startpoint to its end
 binds it: a link there
 """
@@ -30,7 +31,9 @@ from distributed.comm.utils import ensure_concrete_host
 from distributed.utils import ensure_ip, get_ip
 
 from gambeson import link
-from gambeson.dask._comm import Ends, Gambeson, logger
+from gambeson.dask import _labels
+from gambeson.dask._comm import Gambeson, logger
+from gambeson.dask._ends import Ends
 from gambeson.dask._place import Place, closing, connecting, elsewhere, stated
 from gambeson.dask._settings import Settings
 
@@ -70,9 +73,12 @@ class GambesonListener(BaseListener):
         self._lobby: link.Endpoint | None = None
         self._bound: tuple[str, int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unlabelled: _labels.Unlabelled | None = None
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        # The scheduler or worker that comms are for: they are handed to a method of it.
+        self._unlabelled = await _labels.install(getattr(self._handle, "__self__", None), self._settings.chooses)
         if self.port and (ending := closing()):
             # The port may be that of one that was stopped a moment ago.
             await asyncio.wait([asyncio.wrap_future(one) for one in ending], timeout=5)
@@ -131,10 +137,16 @@ class GambesonListener(BaseListener):
             raise link.HandlerRefused(
                 f"this is version {VERSION} of Gambeson's comms, and yours is {said.get('version')}"
             )
-        ends = Ends(place)
+        ends = Ends(place, accepted=True)
         try:
             capability = ends.capability()
             ends.bind(bytes.fromhex(said["startpoint"]), connect_timeout())
+            if not self._settings.chooses:
+                ends.rule = self._settings.why_sealed
+            elif offered := said.get("clear"):
+                ends.bind_clear(bytes.fromhex(offered), connect_timeout())
+            else:
+                ends.rule = "the other end has all of it sealed"
             self._loop.call_soon_threadsafe(self._begin, ends, str(said["from"]), str(said["to"]))
         except BaseException:
             ends.close()
@@ -152,6 +164,7 @@ class GambesonListener(BaseListener):
     async def _serve(self, ends: Ends, there: str, here: str) -> None:
         comm = Gambeson(ends, self.prefix + here, self.prefix + there, self._deserialize)
         comm.allow_offload = self._allow_offload
+        comm.unlabelled = self._unlabelled
         try:
             await self.on_connection(comm)
         except CommClosedError:
@@ -212,9 +225,11 @@ def _connected(settings: Settings, address: str) -> tuple[Ends, str]:
 def _ends(place: Place, settings: Settings, where: str, address: str, local: str) -> Ends:
     timeout = connect_timeout()
     with place.domain.attach(where, NAME, role=settings.role, timeout=timeout) as lobby:
-        ends = Ends(place)
+        ends = Ends(place, accepted=False, clear=settings.chooses)
         try:
             said = {"version": VERSION, "startpoint": ends.capability().hex(), "from": local, "to": address}
+            if (clear := ends.clear_capability()) is not None:
+                said["clear"] = clear.hex()
             ends.bind(lobby.call(OPEN, json.dumps(said).encode(), timeout), timeout)
         except BaseException:
             ends.close()

@@ -38,15 +38,14 @@ class Place:
         with self._lock:
             self._users += 1
 
-    def release(self, endpoint: _native.NativeEndpoint | None = None) -> None:
-        """Somebody uses it no longer, nor this endpoint of it; with the last one it closes, which takes as long as what
-        is left to be sent.
+    def release(self, *endpoints: _native.NativeEndpoint) -> None:
+        """Somebody uses it no longer, nor these endpoints of it; with the last one it closes, which takes as long as
+        what is left to be sent.
         """
         with self._lock:
             self._users -= 1
             over = self._users == 0
-            if endpoint is not None:
-                self._lingering.append((time.monotonic(), endpoint))
+            self._lingering.extend((time.monotonic(), endpoint) for endpoint in endpoints)
         if over:
             _closing.add(closed := elsewhere(self.domain.close))
             closed.add_done_callback(_closing.discard)

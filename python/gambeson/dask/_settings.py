@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,15 @@ import dask
 from dask.utils import parse_timedelta
 
 from gambeson.dask._credential import read_credential
-from gambeson.link import Domain, Identity, IdentityUnusable, Trust
+from gambeson.link import Domain, Identity, IdentityUnusable, Policy, Trust
+from gambeson.link._policy import trusting
 
 ROLE = "dask"
 """What certificates must say of processes that belong to clusters: URI `gambeson:role:dask`."""
+CLASS = "task"
+"""The class of links for data that is not sensitive, in policies; a farm's have the same."""
 _CONFIG = "distributed.comm.gambeson"
-_KNOWN = {"credential", "certificate", "key", "authorities", "shm", "patience"}
+_KNOWN = {"credential", "certificate", "key", "authorities", "policy", "trusted", "shm", "patience"}
 _NOBODY = (
     "gambeson:// does not know who belongs to the cluster: make a credential with gambeson.dask.credential(path), and "
     f"set {_CONFIG}.credential to its path for every process (in the environment: "
@@ -33,8 +37,12 @@ class Settings:
     certificate: str | None
     key: str | None
     authorities: str | None
+    policy: str | None
+    trusted: tuple[str, ...]
     shm: bool
     patience: float
+    encrypted: bool
+    """Whether Dask requires that everything is."""
 
     @staticmethod
     def find(connection_args: Mapping[str, Any]) -> Settings:
@@ -47,17 +55,38 @@ class Settings:
         found |= {name: value for name, value in extra.items() if name in _KNOWN}
         if unknown := sorted(found.keys() - _KNOWN):
             raise ValueError(f"{_CONFIG}.{unknown[0]} is no setting; there are {', '.join(sorted(_KNOWN))}")
-        texts = {name: _text(name, found.get(name)) for name in _KNOWN - {"shm", "patience"}}
+        texts = {name: _text(name, found.get(name)) for name in _KNOWN - {"trusted", "shm", "patience"}}
         shm = found.get("shm", True)
         if not isinstance(shm, bool):
             raise ValueError(f"{_CONFIG}.shm is true or false, and not {shm!r}")
         patience = parse_timedelta(found.get("patience", "2s"), default="seconds")
-        return Settings(**texts, shm=shm, patience=patience)
+        trusted = _networks(found.get("trusted"))
+        if trusted and texts["policy"]:
+            raise ValueError(f"{_CONFIG}.trusted is short for a policy; set one of them")
+        encrypted = bool(connection_args.get("require_encryption"))
+        return Settings(**texts, trusted=trusted, shm=shm, patience=patience, encrypted=encrypted)
 
     @property
     def role(self) -> str:
         """What who is talked to must be."""
         return ROLE if self.certificate else "rank"
+
+    @property
+    def in_job(self) -> bool:
+        """Whether the job of `gambeson run` says who belongs to the cluster, and what policy there is."""
+        return not (self.certificate or self.key or self.authorities or self.credential)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether some data may go unsealed, if a policy says so."""
+        return not self.encrypted and bool(self.trusted or self.policy or self.in_job)
+
+    @property
+    def why_sealed(self) -> str:
+        """Why none may, if so."""
+        if self.encrypted:
+            return "Dask requires encryption here"
+        return "this end trusts no network, and has no policy"
 
     def open(self, listen: str | None, address: str | None) -> Domain:
         """A domain with a key of its own, in a job of `gambeson run` one of the job.
@@ -70,12 +99,18 @@ class Settings:
         elif self.credential:
             member = read_credential(self.credential)
             identity, trust = Identity.generate(), Trust().job(member.job, member.secret, bytes(32))
+        elif self.trusted or self.policy:
+            what = f"{_CONFIG}.{'trusted' if self.trusted else 'policy'} goes with a credential or certificates"
+            raise IdentityUnusable(f"{what}, and there are none; in a job its own policy says what is sealed")
         else:
             try:
                 return Domain.from_job(listen=listening, address=address, shm=self.shm, patience=self.patience)
             except IdentityUnusable as cause:
                 raise IdentityUnusable(_NOBODY) from cause
-        return Domain(identity, trust, listen=listening, address=address, shm=self.shm, patience=self.patience)
+        policy = Policy.read(self.policy) if self.policy else Policy.parse(trusting(self.trusted, CLASS))
+        return Domain(
+            identity, trust, listen=listening, address=address, policy=policy, shm=self.shm, patience=self.patience
+        )
 
     def _certified(self) -> tuple[Identity, Trust]:
         parts = {"certificate": self.certificate, "key": self.key, "authorities": self.authorities}
@@ -93,6 +128,15 @@ def _text(name: str, value: object) -> str | None:
     if isinstance(value, Path):
         return str(value)
     raise ValueError(f"{_CONFIG}.{name} is a text, and not {value!r}")
+
+
+def _networks(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple, type(None))):
+        raise ValueError(f'{_CONFIG}.trusted is a list of networks, as ["10.1.0.0/16"], and not {value!r}')
+    try:
+        return tuple(str(ipaddress.ip_network(network)) for network in value or ())
+    except ValueError as cause:
+        raise ValueError(f"{_CONFIG}.trusted has what is no network: {cause}") from cause
 
 
 def _read(name: str, path: str) -> bytes:

@@ -10,6 +10,7 @@ from os import PathLike
 from gambeson.farm._annotation import Marks, check_label
 from gambeson.farm._protocol import CLASS
 from gambeson.link import Policy
+from gambeson.link._policy import trusting
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,7 @@ class Security:
             Policy.read(policy)
             with open(policy, encoding="utf-8") as file:  # noqa: PTH123
                 return file.read()
-        rules = [
-            f'[[rule]]\nbetween = ["{network}", "{network}"]\nclass = "{CLASS}"\nprotection = "integrity"\n'
-            for network in self.trusted
-        ]
-        return "\n".join(['protection = "privacy"\n', *rules])
+        return trusting(self.trusted, CLASS)
 
     def may_see(self, place: Place, labels: frozenset[str]) -> bool:
         """Whether data with these labels may go there."""

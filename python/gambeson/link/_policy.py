@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gambeson import _native
@@ -41,6 +41,17 @@ class Policy:
     def uniform(protection: Protection) -> Policy:
         """The same protection for everything, and nothing else said."""
         return Policy(_native.NativePolicy.uniform(protection.value))
+
+
+def trusting(networks: Iterable[object], class_name: str) -> str:
+    """A policy that seals everything but links of a class between two hosts of one of these networks; those are
+    authenticated.
+    """
+    rules = [
+        f'[[rule]]\nbetween = ["{network}", "{network}"]\nclass = "{class_name}"\nprotection = "integrity"\n'
+        for network in networks
+    ]
+    return "\n".join(['protection = "privacy"\n', *rules])
 
 
 class Refusal(enum.Enum):
