@@ -18,6 +18,8 @@ from harness.python import Package
 CREDENTIAL = "DASK_DISTRIBUTED__COMM__GAMBESON__CREDENTIAL"
 SHM = "DASK_DISTRIBUTED__COMM__GAMBESON__SHM"
 COMPRESSION = "DASK_DISTRIBUTED__COMM__COMPRESSION"
+TRUSTED = {"DASK_DISTRIBUTED__COMM__GAMBESON__TRUSTED": '["10.77.0.0/24"]'}
+ENCRYPTED = {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
 CANARY = "canary-5f1d0c"
 
 BEGIN = """
@@ -80,20 +82,27 @@ class Cluster:
         self.environment = {**package.environment(), **settings}
         package.call(f"from gambeson.dask import credential; credential({str(self.credential)!r})", folder)
 
-    def start(self, *words: str, inside: list[str] | None = None) -> subprocess.Popen[str]:
-        command = [str(self.package.python), "-m", "dask", *words]
+    def start(
+        self, *words: str, inside: list[str] | None = None, settings: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        command = [*(inside or []), str(self.package.python), "-m", "dask", *words]
+        environment = {**self.environment, **(settings or {})}
         log = (self.folder / f"log-{len(self.processes)}").open("w")
         with log:
-            process = subprocess.Popen(
-                [*(inside or []), *command], env=self.environment, cwd=self.folder, stdout=log, stderr=log, text=True
-            )
+            process = subprocess.Popen(command, env=environment, cwd=self.folder, stdout=log, stderr=log, text=True)
         self.processes.append(process)
         return process
 
-    def scheduler(self, *words: str, protocol: str = "gambeson", inside: list[str] | None = None) -> str:
+    def scheduler(
+        self,
+        *words: str,
+        protocol: str = "gambeson",
+        inside: list[str] | None = None,
+        settings: dict[str, str] | None = None,
+    ) -> str:
         file = self.folder / "scheduler.json"
         options = ["--protocol", f"{protocol}://", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
-        self.start("scheduler", *options, *words, inside=inside)
+        self.start("scheduler", *options, *words, inside=inside, settings=settings)
         deadline = time.monotonic() + 60
         while not (file.is_file() and file.read_text()):
             assert time.monotonic() < deadline, self.logs()
@@ -101,16 +110,25 @@ class Cluster:
         address: str = json.loads(file.read_text())["address"]
         return address
 
-    def worker(self, *words: str, inside: list[str] | None = None) -> subprocess.Popen[str]:
+    def worker(
+        self, *words: str, inside: list[str] | None = None, settings: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         options = ["--scheduler-file", str(self.folder / "scheduler.json"), "--nthreads", "1", "--no-dashboard"]
-        return self.start("worker", *options, "--death-timeout", "60", *words, inside=inside)
+        return self.start("worker", *options, "--death-timeout", "60", *words, inside=inside, settings=settings)
 
-    def client(self, program: str, *, credential: Path | None = None, inside: list[str] | None = None) -> str:
+    def client(
+        self,
+        program: str,
+        *,
+        credential: Path | None = None,
+        inside: list[str] | None = None,
+        settings: dict[str, str] | None = None,
+    ) -> str:
         """What a program prints that finds the cluster's address in `ADDRESS`."""
         file = self.folder / "client.py"
         address = json.loads((self.folder / "scheduler.json").read_text())["address"]
         file.write_text(f"{BEGIN}\nADDRESS = {address!r}\n{program}")
-        environment = {**self.environment, CREDENTIAL: str(credential or self.credential)}
+        environment = {**self.environment, CREDENTIAL: str(credential or self.credential), **(settings or {})}
         done = subprocess.run(
             [*(inside or []), str(self.package.python), str(file)],
             env=environment,
@@ -218,18 +236,26 @@ with Client(ADDRESS, security=Security(extra_conn_args={{"credential": {str(clus
     assert "does not speak TLS" in cluster.logs()
 
 
+@contextlib.contextmanager
+def capture(inside: list[str], wire: Path) -> Iterator[None]:
+    """Writes all that a host sends and gets to a file."""
+    command = [*inside, "tcpdump", "-i", "eth0", "-U", "--immediate-mode", "-s", "0", "-B", "65536", "-w", str(wire)]
+    tap = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert tap.stderr is not None and "listening" in tap.stderr.readline()
+        yield
+    finally:
+        tap.send_signal(signal.SIGINT)
+        _, said = tap.communicate(timeout=20)
+    assert "\n0 packets dropped by kernel" in said, said
+
+
 @pytest.mark.namespaces
 @pytest.mark.parametrize("protocol", ["tcp", "gambeson"])
 def test_nothing_between_hosts_is_in_clear(cluster: Cluster, two_hosts: Hosts, tmp_path: Path, protocol: str) -> None:
     here, there = (two_hosts.command(host, []) for host in ("h1", "h2"))
     wire = tmp_path / "wire"
-    capture = subprocess.Popen(
-        [*here, "tcpdump", "-i", "eth0", "-U", "--immediate-mode", "-w", str(wire)],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert capture.stderr is not None and "listening" in capture.stderr.readline()
+    with capture(here, wire):
         cluster.scheduler("--host", two_hosts.address("h1"), protocol=protocol, inside=here)
         for host, inside in (("h1", here), ("h2", there)):
             cluster.worker("--no-nanny", "--name", host, "--host", two_hosts.address(host), inside=inside)
@@ -249,15 +275,151 @@ with Client(ADDRESS) as client:
             inside=there,
         )
         assert out.strip() == "True 2"
-    finally:
         cluster.stop()
-        capture.send_signal(signal.SIGINT)
-        capture.wait(20)
     seen = wire.read_bytes()
     assert len(seen) > 20_000
     words = [CANARY.encode(), CANARY[::-1].encode(), CANARY.replace("-", "_").encode(), b"update-graph", b"get_data"]
     found = [word for word in words if word in seen]
     assert found == (words if protocol == "tcp" else [])
+
+
+# Each word is in a result of its own, long enough to be sent as a message of its own. Results go from one host to the
+# other when a task there needs them, or when the client asks for them.
+LABELS = """
+import dask.array, gambeson.dask
+from distributed import get_worker, wait, worker_client
+
+def make(word):
+    "CODE-CANARY"
+    return numpy.frombuffer((word + "-CANARY ").encode() * 20_000, "u1").copy()
+
+def derive(array, word):
+    return numpy.concatenate([array, make(word)])
+
+def length(array):
+    return len(array)
+
+def inside(word):
+    here = get_worker().address
+    with worker_client() as client:
+        made = client.submit(make, word, workers=[here])
+        others = [address for address in client.scheduler_info(n_workers=-1)["workers"] if address != here]
+        return client.submit(length, made, workers=others).result()
+
+def sealed():
+    return dask.annotate(gambeson="privacy")
+
+with Client(ADDRESS) as client:
+    client.wait_for_workers(2, timeout=60)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    names = {worker["name"]: address for address, worker in workers.items()}
+    h1, h2 = names["h1"], names["h2"]
+
+    def at(host, function, *arguments, **options):
+        task = client.submit(function, *arguments, workers=[host], **options)
+        wait(task)
+        return task
+
+    def moves(task, host):
+        return at(host, length, task).result()
+
+    # Nobody labelled these: between the workers in both directions, and to the client by way of the scheduler.
+    assert moves(at(h1, make, "PUBLIC"), h2) and moves(at(h2, make, "REVERSE"), h1)
+    gathered = at(h1, make, "GATHERED").result()
+    assert gathered.tobytes() == b"GATHERED-CANARY " * 20_000
+    gathered += 1
+    several = client.map(make, ["SEVERAL-%d" % number for number in range(5)], workers=[h1])
+    assert moves(several, h2) == 5
+
+    with sealed():
+        secret = at(h1, make, "SECRET")
+    assert moves(secret, h2)
+    # What is derived from it, by steps that nobody labelled, here and there, and by graphs that came later.
+    derived = at(h2, derive, secret, "DERIVED")
+    again = at(h1, derive, at(h2, derive, derived, "TWICE"), "THRICE")
+    assert moves(again, h2) and len(again.result())
+
+    # Labels of layers, which Dask loses when it fuses them.
+    with sealed():
+        layer = dask.array.zeros(1, chunks=1, dtype="u1").map_blocks(lambda block: make("LAYER"), chunks=(260_000,))
+    layer = (layer + 0).persist(workers=[h2])
+    assert len(layer.compute()) == 260_000
+
+    # What was scattered, and what is made of it.
+    scattered = client.scatter(make("SCATTERED"), workers=[h1])
+    assert moves(scattered, h2) and moves(at(h1, derive, scattered, "OF-SCATTERED"), h2)
+
+    # What a task submits belongs to what the task is labelled with.
+    with sealed():
+        assert at(h1, inside, "INSIDE").result()
+
+    # A label that comes when the key is there, and something was made of it.
+    late = at(h1, make, "LATE", key="late")
+    of_late = at(h1, derive, late, "OF-LATE")
+    with Client(ADDRESS, set_as_default=False) as other, sealed():
+        again = other.submit(make, "LATE", key="late")
+        assert other.submit(length, [0] * 7).result() == 7
+        assert moves(late, h2) and moves(of_late, h2)
+
+    # Functions and arguments, however long.
+    assert at(h1, length, "GRAPH-CANARY" * 20_000).result()
+
+    # A copy that another worker fetched.
+    with sealed():
+        fetched = at(h1, make, "FETCHED")
+    client.replicate(fetched, n=2)
+    explained = gambeson.dask.explain(client)
+    client.retire_workers([h1])
+    assert len(fetched.result()) and str(explained)
+    print(json.dumps([h1, explained.records()]))
+"""
+WORDS = {
+    *("PUBLIC", "REVERSE", "GATHERED", "SEVERAL-1", "SECRET", "DERIVED", "TWICE", "THRICE", "LAYER", "SCATTERED"),
+    *("OF-SCATTERED", "INSIDE", "LATE", "OF-LATE", "GRAPH", "FETCHED", "CODE"),
+}
+OPEN = {"PUBLIC", "REVERSE", "GATHERED", "SEVERAL-1"}
+ALL = ("scheduler", "h1", "h2", "client")
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize(
+    ("settings", "where", "readable", "rule"),
+    [
+        (TRUSTED, ALL, OPEN, "the policies of both ends trust the network between"),
+        (TRUSTED, ("scheduler", "h1", "h2"), OPEN - {"GATHERED"}, "the policies of both ends trust"),
+        (TRUSTED, ("scheduler", "h1"), set(), "the other end has all of it sealed"),
+        (TRUSTED, ("h1", "h2", "client"), set(), "the policies of both ends trust the network between"),
+        ({**TRUSTED, **ENCRYPTED}, ALL, set(), "Dask requires encryption here"),
+        (TRUSTED, (), set(), "this end trusts no network, and has no policy"),
+    ],
+)
+def test_what_is_labelled_is_sealed_whatever_becomes_of_it(
+    cluster: Cluster,
+    two_hosts: Hosts,
+    tmp_path: Path,
+    settings: dict[str, str],
+    where: tuple[str, ...],
+    readable: set[str],
+    rule: str,
+) -> None:
+    here, there = (two_hosts.command(host, []) for host in ("h1", "h2"))
+    wire = tmp_path / "wire"
+    of = {name: settings if name in where else {} for name in ALL}
+    with capture(here, wire):
+        cluster.scheduler("--host", two_hosts.address("h1"), inside=here, settings=of["scheduler"])
+        for host, inside in (("h1", here), ("h2", there)):
+            options = ["--no-nanny", "--name", host, "--host", two_hosts.address(host)]
+            cluster.worker(*options, inside=inside, settings=of[host])
+        out = cluster.client(LABELS, inside=there, settings=of["client"])
+        cluster.stop()
+    seen = wire.read_bytes()
+    assert len(seen) > 5_000_000
+    assert {word for word in WORDS if f"{word}-CANARY".encode() in seen} == readable
+    first, records = json.loads(out)
+    (line,) = [one for one in records if one["process"] == first and one["host"] == "10.77.0.2" and one["accepted"]]
+    assert rule in line["rule"]
+    assert (line["authenticated"] > 1_000_000) == bool(readable)
+    assert line["sealed"] > 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,7 @@ class SchedulerLabels(SchedulerPlugin):
 
     async def _graph_came(self, **said: Any) -> None:
         if is_labelled(said):
-            annotations = said.get("annotations")
-            said["annotations"] = {**(annotations if isinstance(annotations, dict) else {}), ANNOTATION: "privacy"}
+            said["annotations"] = {ANNOTATION: "privacy", **(said.get("annotations") or {})}
         await self._update_graph(**said)
 
     def _taken_in(self, **said: Any) -> Any:
@@ -179,7 +178,7 @@ class WorkerLabels(WorkerPlugin):
 def is_labelled(said: dict[str, Any]) -> bool:
     """Whether a graph, as its client sent it, is labelled, or cannot be looked at."""
     annotations, expression = said.get("annotations") or {}, said.get("expr_ser")
-    if not isinstance(annotations, dict) or annotations.keys() & {ANNOTATION, MARK}:
+    if annotations.keys() & {ANNOTATION, MARK}:
         return True
     if not isinstance(expression, Serialized) or expression.header.get("serializer") != "pickle":
         return True
