@@ -288,6 +288,7 @@ with Client(ADDRESS) as client:
 LABELS = """
 import dask.array, gambeson.dask
 from distributed import get_worker, wait, worker_client
+from distributed.worker import get_data_from_worker
 
 def make(word):
     "CODE-CANARY"
@@ -305,6 +306,13 @@ def inside(word):
         made = client.submit(make, word, workers=[here])
         others = [address for address in client.scheduler_info(n_workers=-1)["workers"] if address != here]
         return client.submit(length, made, workers=others).result()
+
+def slow(word):
+    time.sleep(2)
+    return make(word)
+
+async def fetch(key, address, dask_worker):
+    return (await get_data_from_worker(dask_worker.rpc, [key], address))["data"].keys() == {key}
 
 def sealed():
     return dask.annotate(gambeson="privacy")
@@ -361,8 +369,21 @@ with Client(ADDRESS) as client:
         assert other.submit(length, [0] * 7).result() == 7
         assert moves(late, h2) and moves(of_late, h2)
 
-    # Functions and arguments, however long.
+    # A task that was given up and goes on, under a key that is labelled when it comes back.
+    given_up = client.submit(slow, "GIVEN-UP", key="slow", workers=[h2])
+    while not client.run(lambda dask_worker: dask_worker.state.executing_count, workers=[h2])[h2]:
+        time.sleep(0.02)
+    given_up.release()
+    while client.run_on_scheduler(lambda dask_scheduler: "slow" in dask_scheduler.tasks):
+        time.sleep(0.02)
+    with sealed():
+        again = at(h1, make, "GIVEN-UP", key="slow")
+    assert moves(again, h2) and client.run(fetch, "slow", h2, workers=[h1])[h1]
+
+    # Functions and arguments, results that are no task's, and names, however long.
     assert at(h1, length, "GRAPH-CANARY" * 20_000).result()
+    assert len(client.run(make, "RUN", workers=[h2])[h2])
+    assert moves(at(h1, make, "NAMED", key="NAME-CANARY" * 20_000), h2)
 
     # A copy that another worker fetched.
     with sealed():
@@ -375,9 +396,9 @@ with Client(ADDRESS) as client:
 """
 WORDS = {
     *("PUBLIC", "REVERSE", "GATHERED", "SEVERAL-1", "SECRET", "DERIVED", "TWICE", "THRICE", "LAYER", "SCATTERED"),
-    *("OF-SCATTERED", "INSIDE", "LATE", "OF-LATE", "GRAPH", "FETCHED", "CODE"),
+    *("OF-SCATTERED", "INSIDE", "LATE", "OF-LATE", "GIVEN-UP", "GRAPH", "RUN", "NAMED", "NAME", "FETCHED", "CODE"),
 }
-OPEN = {"PUBLIC", "REVERSE", "GATHERED", "SEVERAL-1"}
+OPEN = {"PUBLIC", "REVERSE", "GATHERED", "SEVERAL-1", "NAMED"}
 ALL = ("scheduler", "h1", "h2", "client")
 
 

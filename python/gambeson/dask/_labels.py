@@ -31,9 +31,9 @@ NAME = "gambeson-labels"
 """What the plugins are called."""
 SEAL = "gambeson-seal"
 """What workers are told of keys that were marked and are so no longer."""
-# As pickle has it as a string of its own, its length in front. A graph comes with the annotations of its layers, and
-# what Dask makes of it here loses them where it fuses tasks. So it is looked for in what came, and labels all of it.
-_WORD = re.compile(rb"\x08(?:\x00\x00\x00)?" + ANNOTATION.encode())
+# As pickle has them as strings of their own, with their length in front. A graph comes with the annotations of its
+# layers, and what Dask makes of it here loses them where it fuses tasks. So what came is searched, and labelled whole.
+_WORDS = re.compile(b"|".join(bytes([len(word)]) + rb"(?:\0\0\0)?" + word.encode() for word in (ANNOTATION, MARK)))
 
 logger = logging.getLogger("distributed.comm.gambeson")
 
@@ -95,12 +95,12 @@ class SchedulerLabels(SchedulerPlugin):
         return all(_mark(tasks.get(key)) is True for key in keys)
 
     async def _graph_came(self, **said: Any) -> None:
-        if is_labelled(said):
+        if is_labelled(said.get("expr_ser")):
             said["annotations"] = {ANNOTATION: "privacy", **(said.get("annotations") or {})}
         await self._update_graph(**said)
 
     def _taken_in(self, **said: Any) -> Any:
-        labelled = ANNOTATION in (said.get("global_annotations") or {})
+        labelled = not {ANNOTATION, MARK}.isdisjoint(said.get("global_annotations") or {})
         self._graph = _Graph(labelled, frozenset(said["dsk"]), said.get("submitting_task"))
         try:
             # It calls the plugins when the tasks are there and before any is sent to a worker.
@@ -175,16 +175,13 @@ class WorkerLabels(WorkerPlugin):
                 _set_mark(task, False)
 
 
-def is_labelled(said: dict[str, Any]) -> bool:
-    """Whether a graph, as its client sent it, is labelled, or cannot be looked at."""
-    annotations, expression = said.get("annotations") or {}, said.get("expr_ser")
-    if annotations.keys() & {ANNOTATION, MARK}:
+def is_labelled(graph: Any) -> bool:
+    """Whether a layer of a graph, as its client sent it, is labelled; or it cannot be looked at."""
+    if not isinstance(graph, Serialized) or graph.header.get("serializer") != "pickle":
         return True
-    if not isinstance(expression, Serialized) or expression.header.get("serializer") != "pickle":
+    if any(graph.header.get("compression") or ()):
         return True
-    if any(expression.header.get("compression") or ()):
-        return True
-    return _WORD.search(b"".join(expression.frames)) is not None
+    return _WORDS.search(b"".join(graph.frames)) is not None
 
 
 def _can_be_marked(task: Any, new: set[Any]) -> bool:
