@@ -26,7 +26,7 @@ from gambeson.dask._ends import CLOSE, DATA, MESSAGE_MAX, Ends
 from gambeson.dask._labels import Unlabelled
 from gambeson.dask._place import LINGER
 
-OVER = 4
+OVER = 5
 """Put into the own inboxes: nothing comes any more."""
 OWN_MEMORY = 64 << 10
 """Buffers from this length on are messages of their own."""

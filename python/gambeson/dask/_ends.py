@@ -19,7 +19,7 @@ from gambeson import _native, link
 from gambeson.dask._place import Place
 from gambeson.dask._settings import CLASS
 
-DATA, CLOSE, WATCH = 1, 2, 3
+DATA, CLOSE, WATCH, ECHO = 1, 2, 3, 4
 MESSAGE_MAX = 1 << 40
 
 _SEALED = link.Caveat.protection(link.Protection.PRIVACY)
@@ -45,12 +45,12 @@ class Ends:
         if clear:
             self.clear_inbox = _native.NativeInbox()
             taken = [(DATA, self.clear_inbox)]
-            self._clear_endpoint = place.domain._native.mailbox(taken, None, 0, CLASS, "integrity", MESSAGE_MAX)
+            self._clear_endpoint = place.domain._native.mailbox(taken, ECHO, 0, CLASS, "integrity", MESSAGE_MAX)
         self.outbox: _native.NativeOutbox | None = None
         self.startpoint: link.Startpoint | None = None
         self.clear_outbox: _native.NativeOutbox | None = None
         self._clear_startpoint: link.Startpoint | None = None
-        self.rule = "who opens a comm seals what it sends"
+        self.rule = "what the opener of a comm sends is sealed"
         """Why what goes out is protected as it is."""
         self._watch: _native.NativeTask | None = None
         self.gone = False
@@ -73,16 +73,18 @@ class Ends:
         """Opens a link beside if the policies of both ends have it authenticated and not encrypted; it waits."""
         try:
             startpoint = self.place.domain.startpoint(link.Capability.decode(capability), timeout)
-        except link.Refused as cause:
-            self.rule = f"the other end seals: {cause}"
-            return
-        if startpoint.protection is not link.Protection.INTEGRITY:
-            startpoint.close()
-            self.rule = "this end's policy seals what goes there"
+            if startpoint.protection is not link.Protection.INTEGRITY:
+                startpoint.close()
+                self.rule = "the policy of this end seals it"
+                return
+            # The other end agrees when it answers.
+            startpoint.call(ECHO, b"", timeout)
+        except link.StartpointRefused as cause:
+            self.rule = f"the policy of the other end seals it: {cause}"
             return
         self._clear_startpoint = startpoint
         self.clear_outbox = _native.NativeOutbox(startpoint._native)
-        self.rule = "the policies of both ends trust the network between: authenticated, not encrypted"
+        self.rule = "the policies of both ends trust the network between"
 
     def watch(self, over: Any) -> None:
         """Has `over` called, in another thread, with why the other end has gone, once it has."""

@@ -13,13 +13,13 @@ SEALED, AUTHENTICATED = "sealed", "authenticated"
 
 @dataclass
 class Traffic:
-    """What a process sent to a host."""
+    """What a process sent to a host over comms for which the same holds."""
 
     host: str
     accepted: bool
     """Whether over comms that were opened from there. Others carry requests."""
     protection: str
-    """How large data that nobody labelled goes there: `sealed`, or `authenticated`; that of the latest comm."""
+    """How large data that nobody labelled goes there: `sealed`, or `authenticated`."""
     rule: str
     """Why."""
     comms: int = 0
@@ -30,15 +30,14 @@ class Traffic:
 
 
 _lock = threading.Lock()
-_sent: dict[tuple[str, bool], Traffic] = {}
+_sent: dict[tuple[str, bool, str, str], Traffic] = {}
 
 
 def opened(peer: str, accepted: bool, protection: str, rule: str) -> Traffic:
     """A comm with this address was opened; where what it sends is counted."""
-    host = get_address_host(peer)
+    same = (get_address_host(peer), accepted, protection, rule)
     with _lock:
-        found = _sent.setdefault((host, accepted), Traffic(host, accepted, protection, rule))
-        found.protection, found.rule = protection, rule
+        found = _sent.setdefault(same, Traffic(*same))
         found.comms += 1
     return found
 
@@ -72,9 +71,9 @@ class Explanation:
         for process, found in self.processes.items():
             out.append(process)
             for one in sorted(found, key=lambda one: (one.host, one.accepted)):
-                what = "large data that nobody labelled" if one.accepted else "requests"
-                out.append(f"  to {one.host}: {what} {one.protection}: {one.rule}")
-                out.append(f"    {one.comms} comms, {one.sealed} bytes sealed, {one.authenticated} authenticated alone")
+                what = "unlabelled data that was asked for" if one.accepted else "requests"
+                out.append(f"  to {one.host}, {what}: {one.protection}, {one.rule}")
+                out.append(f"    {one.comms} comms, {one.sealed} bytes sealed, {one.authenticated} only authenticated")
         return "\n".join(out)
 
 
