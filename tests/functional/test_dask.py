@@ -458,6 +458,34 @@ def test_what_is_labelled_is_sealed_whatever_becomes_of_it(
     assert sum(line["sealed"] for line in lines) > 1_000_000
 
 
+def test_in_a_job_its_policy_says_what_is_sealed(package: Package, gambeson: Path, tmp_path: Path) -> None:
+    rule = '[[rule]]\nbetween = ["*", "*"]\nclass = "task"\nprotection = "none"\n'
+    (tmp_path / "gambeson.toml").write_text(f'protection = "privacy"\n{rule}')
+    (tmp_path / "program.py").write_text(f"""{BEGIN}
+import gambeson.dask
+
+if __name__ == "__main__":
+    with (
+        LocalCluster(protocol="gambeson://", n_workers=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        public = client.submit(numpy.ones, 100_000).result()
+        with dask.annotate(gambeson="patients"):
+            private = client.submit(numpy.ones, 200_000).result()
+        found = gambeson.dask.explain(client).records()
+        print(json.dumps([[len(public), len(private)], [one for one in found if one["process"] != "scheduler"]]))
+""")
+    job = [str(gambeson), "run", "--policy", "gambeson.toml", "--", str(package.python), "program.py"]
+    done = subprocess.run(job, env=package.environment(), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lengths, traffic = json.loads(done.stdout)
+    assert lengths == [100_000, 200_000]
+    # Links of data have integrity at least.
+    (line,) = [one for one in traffic if one["protection"] == "authenticated"]
+    assert line["authenticated"] == 800_000
+    assert 1_600_000 < line["sealed"] < 1_700_000
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

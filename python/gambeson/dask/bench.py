@@ -3,12 +3,16 @@
 A process of its own echoes what comes, for each contender; arrays go there and back, in rounds in which all contenders
 have their turns. CPU time is that of both processes, over the bytes that went either way. `--crowd` says how many pairs
 there are at once in the rows that say so, each with a process of its own.
+
+With `--fetch` arrays are asked for as workers do, and come one way. They need not be sealed where policies trust the
+network, which is another contender then.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import statistics
 import subprocess
@@ -23,12 +27,13 @@ import dask
 import numpy
 from distributed import Security
 from distributed.comm import CommClosedError, connect, listen
-from distributed.comm.core import Comm
 from distributed.protocol import to_serialize
 
 from gambeson.dask import credential
 
 CONTENDERS = ("tcp", "tls", "gambeson", "gambeson, TCP only")
+TRUSTED = ("gambeson, trusted", "gambeson, trusted, TCP only")
+"""Contenders of which nobody labels what they send, and whose policy says that this is not encrypted."""
 SIZES = (1, 16, 64)
 PINGS = 200
 
@@ -36,6 +41,8 @@ PINGS = 200
 def configure(contender: str, folder: Path) -> dict[str, Any]:
     """Sets what Dask's configuration has for a contender; the arguments of its connections."""
     settings = {"credential": credential(folder / "cluster.toml"), "shm": "TCP" not in contender}
+    if contender in TRUSTED:
+        settings["policy"] = str(folder / "gambeson.toml")
     dask.config.set({"distributed.comm.gambeson": settings})
     if contender != "tls":
         return {}
@@ -55,7 +62,9 @@ async def echo(contender: str, folder: Path) -> None:
         arguments = security.get_listen_args("scheduler")
     over = asyncio.Event()
 
-    async def handle(comm: Comm) -> None:
+    async def handle(comm: Any) -> None:
+        if contender in TRUSTED:
+            comm.unlabelled = lambda keys: True
         try:
             while True:
                 message = await comm.read()
@@ -63,6 +72,9 @@ async def echo(contender: str, folder: Path) -> None:
                     message = {"cpu": time.process_time()}
                 elif "array" in message:
                     message = {"array": to_serialize(message["array"])}
+                elif message["op"] == "get_data":
+                    array = data(message["keys"][0])
+                    message = {"status": "OK", "data": {message["keys"][0]: to_serialize(array)}}
                 await comm.write(message)
         except CommClosedError:
             over.set()
@@ -71,6 +83,12 @@ async def echo(contender: str, folder: Path) -> None:
     async with listen(f"{scheme}://127.0.0.1", handle, deserialize=True, **arguments) as listener:
         print(listener.contact_address, flush=True)
         await over.wait()
+
+
+@functools.cache
+def data(size: int) -> Any:
+    """An array of so many MB."""
+    return numpy.random.default_rng(size).integers(0, 256, size * 1_000_000, "u1")
 
 
 class Pair:
@@ -88,9 +106,13 @@ class Pair:
         self.comm = await connect(self._address, **configure(self.contender, self._folder))
         return self
 
-    async def there_and_back(self, array: Any) -> None:
-        await self.comm.write({"array": to_serialize(array)})
-        assert (await self.comm.read())["array"].nbytes == array.nbytes
+    async def there_and_back(self, size: int) -> None:
+        await self.comm.write({"array": to_serialize(data(size))})
+        assert (await self.comm.read())["array"].nbytes == size * 1_000_000
+
+    async def fetch(self, size: int) -> None:
+        await self.comm.write({"op": "get_data", "keys": [size]})
+        assert (await self.comm.read())["data"][size].nbytes == size * 1_000_000
 
     async def ping(self) -> None:
         await self.comm.write({"op": "ping"})
@@ -112,39 +134,40 @@ class Figures:
     """What was measured of one contender at one size, a figure for each round."""
 
     rate: list[float] = field(default_factory=list)
-    """MB/s, over both ways."""
+    """MB/s, over all ways that arrays went."""
     cpu: list[float] = field(default_factory=list)
     """ns a byte."""
 
 
-async def exchange(pairs: list[Pair], array: Any, times: int, into: Figures) -> None:
+async def exchange(pairs: list[Pair], size: int, fetch: bool, into: Figures) -> None:
     """One turn of a contender."""
+    times = max(1, 64 // size // len(pairs))
     before = time.process_time() + sum([await pair.cpu() for pair in pairs])
     begun = time.perf_counter()
 
     async def one(pair: Pair) -> None:
         for _ in range(times):
-            await pair.there_and_back(array)
+            await (pair.fetch(size) if fetch else pair.there_and_back(size))
 
     await asyncio.gather(*map(one, pairs))
     took = time.perf_counter() - begun
     after = time.process_time() + sum([await pair.cpu() for pair in pairs])
-    moved = 2 * array.nbytes * times * len(pairs)
+    moved = (1 if fetch else 2) * size * 1_000_000 * times * len(pairs)
     into.rate.append(moved / took / 1e6)
     into.cpu.append((after - before) / moved * 1e9)
 
 
-async def measure(folder: Path, rounds: int, crowd: int) -> dict[str, dict[str, Any]]:
+async def measure(folder: Path, rounds: int, crowd: int, fetch: bool) -> dict[str, dict[str, Any]]:
     """All contenders, alternated: by what was measured, then by contender."""
-    found: dict[str, dict[str, Any]] = {"round trip, us": {name: [] for name in CONTENDERS}}
+    names = CONTENDERS + TRUSTED if fetch else CONTENDERS
+    found: dict[str, dict[str, Any]] = {"round trip, us": {name: [] for name in names}}
     for size in SIZES:
         for count in (1, crowd):
-            found[label(size, count)] = {name: Figures() for name in CONTENDERS}
-    pairs = {name: [await Pair(name, folder).open() for _ in range(crowd)] for name in CONTENDERS}
-    arrays = {size: numpy.random.default_rng(size).integers(0, 256, size * 1_000_000, "u1") for size in SIZES}
+            found[label(size, count)] = {name: Figures() for name in names}
+    pairs = {name: [await Pair(name, folder).open() for _ in range(crowd)] for name in names}
     for turn in range(rounds + 1):
         # Whoever is first in one round is last in the next; the first round only warms up.
-        order = CONTENDERS if turn % 2 else CONTENDERS[::-1]
+        order = names if turn % 2 else names[::-1]
         for name in order:
             begun = time.perf_counter()
             for _ in range(PINGS):
@@ -155,7 +178,7 @@ async def measure(folder: Path, rounds: int, crowd: int) -> dict[str, dict[str, 
             for count in (1, crowd):
                 for name in order:
                     figures = found[label(size, count)][name] if turn else Figures()
-                    await exchange(pairs[name][:count], arrays[size], max(1, 64 // size // count), figures)
+                    await exchange(pairs[name][:count], size, fetch, figures)
     for pair in [pair for several in pairs.values() for pair in several]:
         await pair.close()
     return found
@@ -173,9 +196,10 @@ def against(ours: list[float], theirs: list[float]) -> str:
 
 def report(found: dict[str, dict[str, Any]]) -> str:
     """A table for people: medians, and ratios of gambeson:// as median (least)."""
+    names = list(found["round trip, us"])
     lines = [
-        "| | " + " | ".join(CONTENDERS) + " | gambeson over tcp | over tls |",
-        "|---" * (len(CONTENDERS) + 3) + "|",
+        "| | " + " | ".join(names) + " | gambeson over tcp | over tls |",
+        "|---" * (len(names) + 3) + "|",
     ]
     rows: list[tuple[str, dict[str, list[float]]]] = []
     for what, by_name in found.items():
@@ -185,7 +209,7 @@ def report(found: dict[str, dict[str, Any]]) -> str:
         rows.append((f"{what}, MB/s", {name: figures.rate for name, figures in by_name.items()}))
         rows.append((f"{what}, CPU, ns a byte", {name: figures.cpu for name, figures in by_name.items()}))
     for what, values in rows:
-        medians = " | ".join(f"{statistics.median(values[name]):.4g}" for name in CONTENDERS)
+        medians = " | ".join(f"{statistics.median(values[name]):.4g}" for name in names)
         ratios = " | ".join(against(values["gambeson"], values[name]) for name in ("tcp", "tls"))
         lines.append(f"| {what} | {medians} | {ratios} |")
     return "\n".join(lines)
@@ -198,12 +222,20 @@ def certificate(folder: Path) -> None:
     subprocess.run(["openssl", "req", "-x509", *key, *made], check=True, capture_output=True)
 
 
+def trusting(folder: Path) -> None:
+    """By what a policy says so."""
+    rule = '[[rule]]\nbetween = ["*", "*"]\nclass = "task"\nprotection = "integrity"\n'
+    (folder / "gambeson.toml").write_text(f'protection = "privacy"\n{rule}')
+    (folder / "gambeson.toml").chmod(0o600)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m gambeson.dask.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="rounds that count (default 7)")
     parser.add_argument("--crowd", type=int, default=4, help="pairs at once (default 4)")
+    parser.add_argument("--fetch", action="store_true", help="arrays come one way, sealed and not")
     parser.add_argument("--json", type=Path, help="a file for all figures")
-    parser.add_argument("--echo", choices=CONTENDERS, help=argparse.SUPPRESS)
+    parser.add_argument("--echo", choices=CONTENDERS + TRUSTED, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.echo:
@@ -211,7 +243,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         certificate(Path(folder))
-        found = asyncio.run(measure(Path(folder), options.rounds, options.crowd))
+        trusting(Path(folder))
+        found = asyncio.run(measure(Path(folder), options.rounds, options.crowd, options.fetch))
     print(report(found))
     if options.json is not None:
         options.json.write_text(json.dumps(found, default=vars, indent=1))
