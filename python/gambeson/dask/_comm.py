@@ -54,8 +54,8 @@ class Gambeson(Comm):
         self._loop = asyncio.get_running_loop()
         self._ends: Ends | None = ends
         self._waiter: asyncio.Future[None] | None = None
-        self._asked: object = None
-        """The operation that was asked for last, to which a reply is written."""
+        self._asked: frozenset[Any] = frozenset()
+        """The keys whose data was asked for last, if nobody had labelled any of them."""
         self.unlabelled: Unlabelled | None = None
         """What knows of keys whether they have no label; without it, nothing does."""
         protection = _traffic.SEALED if ends.clear_outbox is None else _traffic.AUTHENTICATED
@@ -109,7 +109,7 @@ class Gambeson(Comm):
         except EOFError:
             self.abort()
             raise CommClosedError(f"in {self!r}: a message that came cannot be read") from None
-        self._asked = msg.get("op") if isinstance(msg, dict) else None
+        self._asked = self._unlabelled_keys(msg)
         return msg
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> int:
@@ -187,18 +187,23 @@ class Gambeson(Comm):
             raise CommClosedError(f"in {self!r}: it was closed while it wrote")
         return self._ends.outbox
 
+    def _unlabelled_keys(self, msg: Any) -> frozenset[Any]:
+        if self._ends is None or self._ends.clear_outbox is None or self.unlabelled is None:
+            return frozenset()
+        if not isinstance(msg, dict) or msg.get("op") not in ASKED_FOR_DATA:
+            return frozenset()
+        keys = frozenset(msg.get("keys") or ())
+        return keys if self.unlabelled(keys) else frozenset()
+
     def _clear_outbox(self, msg: Any) -> _native.NativeOutbox | None:
         """Where large buffers of this message go if they need not be sealed: if it is the answer to who asked for data,
-        and nobody labelled any of that.
+        and nobody has labelled any of that, when it was asked for and now.
         """
-        if self._ends is None or self._ends.clear_outbox is None or self.unlabelled is None:
+        if not self._asked or not isinstance(msg, dict) or msg.keys() != {"status", "data"} or msg["status"] != "OK":
             return None
-        if self._asked not in ASKED_FOR_DATA or not isinstance(msg, dict) or msg.keys() != {"status", "data"}:
-            return None
-        data = msg["data"]
-        if msg["status"] != "OK" or not isinstance(data, dict) or not self.unlabelled(data):
-            return None
-        return self._ends.clear_outbox
+        assert self._ends is not None and self.unlabelled is not None
+        keys = msg["data"].keys()
+        return self._ends.clear_outbox if keys <= self._asked and self.unlabelled(keys) else None
 
     async def _data(self, clear: bool = False) -> tuple[int, int, list[bytes | memoryview]]:
         """The next message of the link, or of that which is not sealed: how many follow it, how many of the other are
