@@ -272,6 +272,173 @@ print(json.dumps(found))
         assert took < 30
 
 
+def test_who_leaves_a_run_early_cancels_what_is_under_way_for_it(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+def work(item):
+    run, number = item
+    with open(f"begun-{run}-{number}", "w"):
+        pass
+    if run == "first" and number % 4:
+        # One in four is done at once: of that the reader has a result.
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+    if run == "stuck" and number:
+        time.sleep(60)
+    return item
+
+def begun(run):
+    return len([name for name in os.listdir() if name.startswith(f"begun-{run}-")])
+
+def pids(manager):
+    return sorted(worker.pid for worker in manager.stats().workers)
+
+with farm.Manager(work, parallelism=2, attempts=1, chunk=1) as manager:
+    manager.wait_for_workers()
+    before = pids(manager)
+    for ordered in True, False:
+        for _ in manager.run((("first", number) for number in itertools.count()), ordered=ordered):
+            break
+    began = time.monotonic()
+    second = manager.compute([("second", number) for number in range(100)])
+    took = time.monotonic() - began
+    left = begun("first")
+    # They left off, and are the same as before; had they not, they would have been ended by now.
+    time.sleep(3)
+    same = pids(manager) == before and begun("first") == left
+    lost = manager.stats().recovered
+    # One that cannot leave off is ended, and the next run does not wait for its task.
+    for _ in manager.run([("stuck", number) for number in range(8)]):
+        break
+    third = manager.compute([("third", number) for number in range(4)])
+    until = time.monotonic() + 20
+    while set(pids(manager)) & set(before) and time.monotonic() < until:
+        time.sleep(0.05)
+    ended = len(set(pids(manager)) & set(before))
+
+async def some(manager):
+    async for result in manager.arun((("first", 4 * number) for number in itertools.count())):
+        return result
+
+with farm.Manager(farm.map(work), parallelism=2) as manager:
+    for _ in manager.run([[("first", 0)], [("first", 1), ("first", 2)], [("first", 3)]]):
+        break
+    nested = manager.compute([[("second", 1), ("second", 2)]])
+with farm.Manager(work, parallelism=2) as manager:
+    asynchronous = asyncio.run(some(manager))
+    after = manager.compute([("second", 5)])
+print(json.dumps([second, took, same, lost, third, ended, nested, asynchronous, after]))
+""",
+        tmp_path,
+    )
+    second, took, same, lost, third, ended, nested, asynchronous, after = found
+    assert second == [["second", number] for number in range(100)]
+    assert took < 20 and same and lost == 0
+    assert third == [["third", number] for number in range(4)] and ended < 2
+    assert nested == [[["second", 1], ["second", 2]]] and asynchronous == ["first", 0] and after == [["second", 5]]
+
+
+def test_what_cannot_be_loaded_where_it_is_gathered_fails_its_item_alone(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+def missing(x):
+    raise ModuleNotFoundError("No module named 'theirs'")
+
+def work(x):
+    if x == 3:
+        class Unloadable:
+            def __reduce__(self): return missing, (3,)
+        return Unloadable()
+    return x
+
+def work_of_list(items): return [work(x) for x in items]
+
+def shown(results):
+    return [[type(r.error).__name__, str(r.error)] if isinstance(r, farm.Failure) else r for r in results]
+
+found = {}
+for name, program, inputs in [
+    ("each", farm.stage(work), range(5)),
+    ("map", farm.map(work), [[1, 2], [3, 4], [5]]),
+    ("mapped", farm.pipeline(work_of_list, farm.map(work)), [[1], [3], [5]]),
+    ("reduce", farm.pipeline(farm.map(work), farm.reduce(add)), [[1, 2], [3, 4], [5]]),
+]:
+    for verify in 0.0, 1.0:
+        with farm.Manager(program, parallelism=2, chunk=1, verify=verify) as manager:
+            found[f"{name} {verify}"] = shown(manager.compute(inputs, errors="return"))
+            found[f"{name} {verify} lost"] = manager.stats().recovered
+import gambeson
+with gambeson.Executor(1) as executor:
+    error = executor.submit(work, 3).exception()
+    found["future"] = [type(error).__name__, str(error)], executor.submit(work, 4).result()
+print(json.dumps(found))
+""",
+        tmp_path,
+    )
+    sentence = (
+        "what a worker returned cannot be loaded by the program that gets it: ModuleNotFoundError: No module named "
+        "'theirs'; install that where the program runs, too"
+    )
+    failed = ["StageError", sentence]
+    for verify in ("0.0", "1.0"):
+        assert found[f"each {verify}"] == [0, 1, 2, failed, 4]
+        assert found[f"map {verify}"] == [[1, 2], failed, [5]]
+        assert found[f"mapped {verify}"] == [[1], failed, [5]]
+        assert found[f"reduce {verify}"] == [3, failed, 5]
+        assert not any(found[f"{name} {verify} lost"] for name in ("each", "map", "mapped", "reduce"))
+    assert found["future"] == [failed, 4]
+
+
+def test_whoever_waits_for_a_farm_that_is_closed_hears_of_it_at_once(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import gambeson
+
+def outcome(wait):
+    began = time.monotonic()
+    try:
+        wait()
+    except BaseException as error:
+        return type(error).__name__, str(error), time.monotonic() - began
+
+def closed_while(manager, *waits):
+    found = [None] * len(waits)
+    def ask(at):
+        found[at] = outcome(waits[at])
+    threads = [threading.Thread(target=ask, args=(at,)) for at in range(len(waits))]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0)
+    manager.close()
+    for thread in threads:
+        thread.join(30)
+    return found
+
+manager = farm.Manager(farm.map(time.sleep), parallelism=2)
+manager.wait_for_workers()
+found = closed_while(
+    manager, lambda: list(manager.run([[60, 60]])), lambda: list(manager.run([[60]], ordered=False)),
+    lambda: manager.wait_for_workers(9),
+)
+executor = gambeson.Executor(2)
+futures = [executor.submit(time.sleep, 60) for _ in range(10)]
+found += closed_while(executor.farm, futures[0].result, futures[9].result, lambda: executor.shutdown() or 1 / 0)
+found.append(outcome(lambda: list(manager.run([[1]]))))
+print(json.dumps([found, all(future.done() for future in futures)]))
+""",
+        tmp_path,
+    )
+    outcomes, done = found
+    *waited, shutdown, later = outcomes
+    assert all(outcome[:2] == ["FarmError", "this farm was closed"] for outcome in [*waited, later]), outcomes
+    assert shutdown[0] == "ZeroDivisionError" and done
+    assert all(outcome[2] < 3 for outcome in outcomes), outcomes
+
+
 @pytest.mark.parametrize(
     ("program", "error", "sentence"),
     [

@@ -46,6 +46,8 @@ class Control:
     """Whether it gets no further task, and is released when it has none."""
     in_flight: dict[int, Task] = field(default_factory=dict)
     staged: set[int] = field(default_factory=set)
+    stops: bool = False
+    """Whether it was told to leave off a task, and has not said that it did."""
     suspect: bool = False
     """Whether it is at a task that was there when a worker ended: it has no other beside, so that it is known which."""
     done: int = 0
@@ -82,7 +84,7 @@ class Control:
 
     def has_room(self, ahead: bool) -> bool:
         """Whether it may have another task, `ahead` of when it is through with those that it has."""
-        if not self.joined or self.leaves or self.suspect:
+        if not self.joined or self.leaves or self.suspect or self.stops:
             return False
         if not self.in_flight or not ahead:
             return not self.in_flight

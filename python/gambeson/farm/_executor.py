@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import Any, ParamSpec, TypeVar
 
-from gambeson.farm._errors import Failure
 from gambeson.farm._manager import Manager
 from gambeson.farm._pool import Task
 from gambeson.farm._protocol import Mode
@@ -146,6 +145,11 @@ class _Waiting:
         self.future = future
         self.made = made
 
+    @property
+    def run(self) -> _Waiting:
+        """Each call is a run of its own."""
+        return self
+
     def deliver(self, token: Token, at: int) -> None:
         """The task has come back. Under the farm's lock, which nobody needs who is told of it."""
         self.executor._manager._settled.append(lambda: self._settle(token))
@@ -154,13 +158,8 @@ class _Waiting:
         self.executor._settle(self)
         if not self.future.set_running_or_notify_cancel():
             return
-        failure: Failure | None = next(iter((token.failures or {}).values()), None)
-        if failure is not None:
-            self.future.set_exception(failure.error)
-            return
-        try:
-            result = self.made(token.items())
-        except Exception as error:
-            self.future.set_exception(error)
+        items, failures = token.outcomes()
+        if failures:
+            self.future.set_exception(next(iter(failures.values())).error)
         else:
-            self.future.set_result(result)
+            self.future.set_result(self.made(items))

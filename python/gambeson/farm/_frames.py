@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 class Frame(Protocol):
     """Where tokens come back to."""
 
+    @property
+    def run(self) -> Frame:
+        """The outermost frame that this one is in: what wants the results."""
+
     def deliver(self, token: Token, at: int) -> None:
         """A token is through; `at` is its place among those of the frame."""
 
@@ -30,6 +34,7 @@ class Gathering:
         self.pool = pool
         self.after = after
         self.parent = parent
+        self.run = parent.run
         self.place = place
         self._tokens: list[Token | None] = [None] * count
         self._missing = count
@@ -46,9 +51,9 @@ class Gathering:
         items: list[Any] = []
         failures: dict[int, Failure] = {}
         for token in tokens:
-            for at, failure in (token.failures or {}).items():
-                failures[len(items) + at] = failure
-            items += token.items()
+            found, failed = token.outcomes()
+            failures.update((len(items) + at, failure) for at, failure in failed.items())
+            items += found
         self.go_on(items, failures, labels_of(tokens))
 
     def go_on(self, items: list[Any], failures: dict[int, Failure], labels: frozenset[str]) -> None:
@@ -94,10 +99,10 @@ def spread(pool: Pool, instruction: Spread, token: Token, parent: Frame, place: 
 
 def _elements(token: Token) -> list[Any] | Failure:
     """The elements of the one item of a token."""
-    failure = (token.failures or {}).get(0)
-    if failure is not None:
-        return failure
-    item = token.items()[0]
+    items, failures = token.outcomes()
+    if failures:
+        return failures[0]
+    item = items[0]
     try:
         return list(item)
     except TypeError:
@@ -215,6 +220,7 @@ class Looping:
         self.pool = pool
         self.instruction = instruction
         self.parent = parent
+        self.run = parent.run
         self.place = place
         self.rounds = 0
 
@@ -239,6 +245,7 @@ class _Asking:
 
     def __init__(self, loop: Looping, token: Token) -> None:
         self.loop = loop
+        self.run = loop.run
         self.token = token
 
     def deliver(self, token: Token, at: int) -> None:

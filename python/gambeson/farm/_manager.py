@@ -365,12 +365,23 @@ class Manager(Generic[A, B]):
             self._settled.popleft()()
 
     def _take(self, patience: float) -> None:
-        if messages := self._inbox.take(256, patience):
+        try:
+            messages = self._inbox.take(256, patience)
+        except Error:
+            # Closed by somebody else.
+            self._check()
+            raise
+        if messages:
             self._guard(messages, tick=False)
+
+    def _wake(self) -> None:
+        """Has whoever takes messages look at what is to be done."""
+        self._inbox.put(0, ToManager.WAKE, 0, 0, b"")
 
     def _serve_messages(self, messages: list[_native.Taken], tick: bool) -> None:
         pool = self._pool
         with self._lock:
+            pool.drop()
             for source, kind, number, word, parts in messages:
                 control = pool.controls.get(source)
                 if control is None:
@@ -444,18 +455,24 @@ class Manager(Generic[A, B]):
 
     def _run(self, inputs: Iterator[A], ordered: bool, returned: bool) -> Iterator[Any]:
         results, tokens = Results(ordered, self._count), Tokens(inputs)
-        while True:
-            self._check()
-            self._feed(tokens, results)
-            if tokens.ended and not results.under_way():
-                return
+        try:
+            while True:
+                self._check()
+                self._feed(tokens, results)
+                if tokens.ended and not results.under_way():
+                    return
+                if results.under_way():
+                    self._turns.wait(results.is_there, self._take, 2 * TICK)
+                for _, token in results.take():
+                    for outcome in outcomes(token):
+                        if type(outcome) is Failure and not returned:
+                            raise outcome.error
+                        yield outcome
+        finally:
+            # Whoever leaves early wants nothing more. Without the lock: a generator may go at any time, anywhere.
             if results.under_way():
-                self._turns.wait(results.is_there, self._take, 2 * TICK)
-            for _, token in results.take():
-                for outcome in outcomes(token):
-                    if type(outcome) is Failure and not returned:
-                        raise outcome.error
-                    yield outcome
+                self._pool.cancel(results)
+                self._wake()
 
     def _count(self, items: int) -> None:
         self._delivered += items
@@ -465,7 +482,11 @@ class Manager(Generic[A, B]):
         first, pool = self.graph.first, self._pool
         # Not for ever: results are waited for, too.
         with self._lock:
+            pool.drop()
             visit, most, count = pool.room(first)
+        if not results.under_way():
+            # Whatever others have under way.
+            visit = max(visit, 1)
         for _ in range(visit):
             if tokens.ended or results.bytes > self._memory or results.under_way() >= most:
                 return
@@ -507,8 +528,6 @@ class Manager(Generic[A, B]):
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
-        if self._closed:
-            raise FarmError("this farm was closed")
 
     # --- seeing it
 
@@ -556,8 +575,12 @@ class Manager(Generic[A, B]):
             if self._closed:
                 return
             self._closed = True
+            self._failure = self._failure or FarmError("this farm was closed")
+            self._pool.abandon(self._failure)
             controls = list(self._pool.controls.values())
             self._pool.controls.clear()
+        self._tell()
+        self._wake()
         for control in controls:
             if control.joined:
                 with contextlib.suppress(Error):

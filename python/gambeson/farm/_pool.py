@@ -34,7 +34,7 @@ from gambeson.farm._graph import Apply, Fold, Instruction, Loop, Spread
 from gambeson.farm._protocol import Mode
 from gambeson.farm._security import Decision, Security
 from gambeson.farm._skeleton import Stage
-from gambeson.farm._token import NO_LABELS, Token, load
+from gambeson.farm._token import NO_LABELS, Token, load, not_loaded
 from gambeson.farm._verify import Opinion, Verifier
 from gambeson.link import Error
 
@@ -150,6 +150,7 @@ class Pool:
         self._ready: dict[frozenset[str], deque[Task]] = {}
         self._deadlines: dict[int, Task] = {}
         self._grace: dict[int, tuple[float, Control]] = {}
+        self._cancelled: deque[Frame] = deque()
 
     # --- what fires
 
@@ -193,9 +194,9 @@ class Pool:
 
     def _apart(self, instruction: Instruction, token: Token, frame: Frame, place: int) -> None:
         """Items that are one token go on by themselves."""
-        failures = token.failures or {}
+        items, failures = token.outcomes()
         gathering = Gathering(self, None, frame, place, token.count)
-        for at, item in enumerate(token.items()):
+        for at, item in enumerate(items):
             single = Token.of([item], token.labels)
             if at in failures:
                 single.failures = {0: failures[at]}
@@ -250,6 +251,33 @@ class Pool:
             return False
         queue.remove(task)
         return True
+
+    def cancel(self, run: Frame) -> None:
+        """Nobody wants what comes of a run any more. Without the manager's lock: see `drop`."""
+        self._cancelled.append(run)
+
+    def drop(self) -> None:
+        """What waits of runs that were cancelled is forgotten, and workers leave off what they are at."""
+        while self._cancelled:
+            run = self._cancelled.popleft()
+            for queue in (self._second, *self._ready.values()):
+                left = [task for task in queue if task.frame.run is not run]
+                queue.clear()
+                queue.extend(left)
+            for control in self.controls.values():
+                for number in [number for number, task in control.in_flight.items() if task.frame.run is run]:
+                    self._deadlines.pop(number, None)
+                    self._stop(control, number)
+
+    def _stop(self, control: Control, number: int) -> None:
+        """A worker leaves off a task, in time if it is at it."""
+        is_first = next(iter(control.in_flight)) == number
+        control.take_back(number)
+        with contextlib.suppress(Error):
+            control.cancel(number)
+        if is_first:
+            control.stops = True
+            self._grace[number] = (time.monotonic() + GRACE, control)
 
     def _queue(self, task: Task) -> deque[Task]:
         labels = task.labels & self.security.restricted
@@ -335,6 +363,8 @@ class Pool:
             except _plain.NotPlain as error:
                 what = f"{error}, and {control} takes nothing else: it was pinned to code, and unpickles nothing"
                 return self._fail(task, StageError(what))
+            except Exception as error:
+                return self._fail(task, not_loaded(error))
             flags |= _protocol.PLAIN
         if task.only is not None:
             flags |= _protocol.ONLY
@@ -370,8 +400,9 @@ class Pool:
         """A worker returned a task."""
         task = control.take_back(number)
         if task is None:
-            # Of a task that was given up, or given to somebody else.
-            self._grace.pop(number, None)
+            # Of a task that was given up, or given to somebody else: the worker is through with it, or left it off.
+            if self._grace.pop(number, None) is not None:
+                control.stops = False
             return None
         self._deadlines.pop(number, None)
         seconds = (word >> _protocol.TIME_SHIFT) * 1e-6
@@ -442,7 +473,9 @@ class Pool:
                 raise ValueError("the failure of an item that it was not given")
             error: BaseException | None = None
             if pickled is not None and control.trusted:
-                error = load([pickled])
+                # Of a class that is not here it comes as text.
+                with contextlib.suppress(Exception):
+                    error = load([pickled])
             if not isinstance(error, BaseException):
                 error = RemoteError(f"{what} (worker {control})")
             error.__cause__ = RemoteTraceback(text)
@@ -510,9 +543,9 @@ class Pool:
 
     def _singly(self, task: Task) -> None:
         """Each item of a task becomes a task: one of them may have ended a worker."""
-        failures = task.token.failures or {}
+        items, failures = task.token.outcomes()
         gathering = Gathering(self, task.after, task.frame, task.place, task.token.count)
-        for at, item in enumerate(task.token.items()):
+        for at, item in enumerate(items):
             single = Task(
                 next(self._numbers), task.stage, task.mode, Token.of([item], task.token.labels), gathering, at
             )
@@ -531,11 +564,9 @@ class Pool:
             if now < task.deadline or control is None:
                 continue
             del self._deadlines[number]
-            if control.take_back(number) is None:
+            if number not in control.in_flight:
                 continue
-            with contextlib.suppress(Error):
-                control.cancel(number)
-            self._grace[number] = (now + GRACE, control)
+            self._stop(control, number)
             what = (
                 f"a task of stage {task.stage.name!r} took longer than {self._timeout} s on {control}, and was given up"
             )
@@ -543,7 +574,7 @@ class Pool:
         for number, (until, control) in list(self._grace.items()):
             if now > until:
                 del self._grace[number]
-                self.expelled.append((control, "it does not leave off a task that took too long", False))
+                self.expelled.append((control, "it does not leave off a task that nobody waits for any more", False))
         # What fails may fire what needs a queue of its own.
         for labels, queue in list(self._ready.items()):
             if not labels or not queue:

@@ -34,6 +34,11 @@ class Results:
         self._held: dict[int, Token] = {}
         self._sizes: dict[int, int] = {}
 
+    @property
+    def run(self) -> Results:
+        """A run is in none."""
+        return self
+
     def deliver(self, token: Token, at: int) -> None:
         """A token is through the program."""
         self._count(token.count)
@@ -86,8 +91,8 @@ class Results:
 
 def outcomes(token: Token) -> list[Any]:
     """The items of a token, failures in their places."""
-    items: list[Any] = token.items()
-    for at, failure in (token.failures or {}).items():
+    items, failures = token.outcomes()
+    for at, failure in failures.items():
         items[at] = failure
     return items
 

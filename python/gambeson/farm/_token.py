@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
+from gambeson.farm._errors import Failure, StageError
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from gambeson.farm._errors import Failure
 
 Parts = list["Buffer"]
 
@@ -48,6 +48,24 @@ class Token:
         """Its items."""
         items: list[Any] = load(self.parts)
         return items
+
+    def outcomes(self) -> tuple[list[Any], dict[int, Failure]]:
+        """Its items, and those of them that failed: all, if what a worker sent cannot be loaded here."""
+        try:
+            return self.items(), self.failures or {}
+        except Exception as error:
+            failure = Failure(not_loaded(error))
+            return [None] * self.count, dict.fromkeys(range(self.count), failure) | (self.failures or {})
+
+
+def not_loaded(error: Exception) -> StageError:
+    """What is said of a token that cannot be loaded here."""
+    what = f"what a worker returned cannot be loaded by the program that gets it: {type(error).__name__}: {error}"
+    if isinstance(error, ImportError):
+        what += "; install that where the program runs, too"
+    failure = StageError(what)
+    failure.__cause__ = error
+    return failure
 
 
 def dump(value: object) -> Parts:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gambeson.farm import _plain
-from gambeson.farm._token import Token, dump
+from gambeson.farm._token import Parts, Token, dump
 
 if TYPE_CHECKING:
     from gambeson.farm._control import Control
@@ -26,13 +26,20 @@ class Opinion:
     @classmethod
     def of(cls, control: Control, token: Token, failures: dict[int, Failure] | None) -> Opinion:
         """Two opinions with the same print are the same, bit by bit."""
-        items = token.items() if token.parts else []
         try:
-            parts = _plain.dump(items)
-        except _plain.NotPlain:
-            parts = dump(items)
+            parts = _print(token.items() if token.parts else [])
+        except Exception:
+            # Of what cannot be loaded here all that is known is how it is written.
+            parts = list(token.parts)
         failed = tuple(sorted(failures or ()))
         return cls(control, token, failures, (token.count, failed, *(bytes(part) for part in parts)))
+
+
+def _print(items: list[Any]) -> Parts:
+    try:
+        return _plain.dump(items)
+    except _plain.NotPlain:
+        return dump(items)
 
 
 @dataclass

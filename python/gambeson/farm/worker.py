@@ -55,6 +55,7 @@ class Interpreter:
         self._early: dict[int, list[_native.Taken]] = {}
         self._tasks = _native.NativeInbox()
         self._orders = _native.NativeInbox()
+        self._order = threading.Lock()
         self._cancelled: set[int] = set()
         self._running = -1
         self._thread = threading.get_ident()
@@ -104,13 +105,11 @@ class Interpreter:
         threading.Thread(target=self._heed, name="orders", daemon=True).start()
         while True:
             try:
-                for message in self._tasks.take(16, None):
-                    self._take(message)
-            except Cancelled:
-                # It came too late for its task.
-                continue
+                messages = self._tasks.take(16, None)
             except Error:
                 return
+            for message in messages:
+                self._take(message)
 
     def _take(self, message: _native.Taken) -> None:
         _, kind, number, word, parts = message
@@ -152,14 +151,15 @@ class Interpreter:
             return
         began = time.perf_counter()
         try:
-            self._running = number
-            if number in self._cancelled:
-                raise Cancelled
-            results, failures = run(mode, functions, items, only)
-            self._running = -1
+            try:
+                self._begin(number)
+                results, failures = run(mode, functions, items, only)
+            finally:
+                self._end()
         except Cancelled:
-            self._running = -1
-            self._cancelled.discard(number)
+            # Perhaps in the midst of the end.
+            self._end()
+            outbox.post(ToManager.RESULT, number, 0, [b""])
             return
         took = time.perf_counter() - began
         if mode is Mode.TEST and not failures:
@@ -172,6 +172,25 @@ class Interpreter:
             text = f"the result cannot be sent: {error}"
             answer, flags = self._answer([None] * len(results), _all_failed(len(results), text))
             outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
+
+    def _begin(self, number: int) -> None:
+        """From now on until `_end` the task can be cancelled.
+
+        Raises `Cancelled` if it was already.
+        """
+        with self._order:
+            if number in self._cancelled:
+                self._cancelled.remove(number)
+                raise Cancelled
+            self._running = number
+
+    def _end(self) -> None:
+        """From now on it cannot: what was still to be raised is not."""
+        with self._order:
+            if self._running in self._cancelled:
+                self._cancelled.remove(self._running)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), None)
+            self._running = -1
 
     def _loaded(self, word: int, parts: list[Any]) -> list[Any]:
         if self._pinned is None:
@@ -225,11 +244,12 @@ class Interpreter:
                 for _, kind, number, _, _ in self._orders.take(16, None):
                     if kind == ToWorker.RELEASE:
                         self._leave()
-                    self._cancelled.add(number)
-                    if number == self._running:
-                        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                            ctypes.c_ulong(self._thread), ctypes.py_object(Cancelled)
-                        )
+                    with self._order:
+                        self._cancelled.add(number)
+                        if number == self._running:
+                            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                                ctypes.c_ulong(self._thread), ctypes.py_object(Cancelled)
+                            )
             except Error:
                 return
 
