@@ -1,11 +1,12 @@
-//! Keys of sealed files by label and version, and the anchors by which an old version of a file is noticed.
+//! Keys of sealed files and journals by label and version, and the anchors by which an old version of a file is noticed.
 //!
 //! A file names labels, never keys. Who opens it asks a [`Keys`] for what this process's own identity may: to unwrap a
 //! data key, to wrap a new one, to sign, to know who signed.
 //!
 //! ```text
 //! open() ──> KeyRing: Keys ──> Ring: labels ──> cipher
-//!   │            └──────────> anchors
+//!   │            ├──────────> anchors
+//!   │            └──────────> journal
 //!   ├─ Store: a folder ──┐
 //!   └─ a job's directory ┴──> format: one form for stores, exports and jobs
 //! ```
@@ -19,6 +20,7 @@ mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod journal;
 mod keyring;
 mod merge;
 mod passphrase;
@@ -30,6 +32,7 @@ use gambeson_proto::secret::Secret32;
 
 pub use error::KeyError;
 pub use export::{read_export, write_export};
+pub use journal::{JournalKeys, WrappedKey};
 pub use keyring::{JOB_FILE, KeyRing, open, open_asking};
 pub use merge::Effect;
 pub use passphrase::{Cost, Passphrase, SHORTEST};

@@ -88,7 +88,8 @@ impl NativeFile {
     }
 }
 
-fn ring(place: Option<&Path>, passphrase: Option<String>) -> Result<Arc<dyn gambeson_keys::Keys>, KeyError> {
+/// The keys in a store's folder, or this process's own.
+pub(crate) fn ring(place: Option<&Path>, passphrase: Option<String>) -> Result<Arc<dyn gambeson_keys::Keys>, KeyError> {
     let mut passphrase = passphrase.map(|text| Passphrase::new(text.into_bytes().into()));
     let mut ask = |_: &Path| passphrase.take();
     let ring = match place {

@@ -4,6 +4,7 @@
 
 mod errors;
 mod file;
+mod journal;
 mod link;
 mod sweep;
 mod table;
@@ -35,6 +36,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StoppedError", py.get_type::<StoppedError>())?;
     link::add(module)?;
     module.add_class::<file::NativeFile>()?;
+    module.add_class::<journal::NativeJournalKeys>()?;
     module.add_class::<NativeSweep>()?;
     module.add_class::<NativeTable>()?;
     module.add_function(wrap_pyfunction!(read, module)?)?;

@@ -29,6 +29,7 @@ from gambeson.farm._annotation import (
 from gambeson.farm._errors import (
     Failure,
     FarmError,
+    JournalError,
     NotCleared,
     PoisonedTask,
     RemoteError,
@@ -42,6 +43,7 @@ from gambeson.farm._executor import Executor
 from gambeson.farm._explain import Explanation
 from gambeson.farm._graph import Graph
 from gambeson.farm._joining import Joining, joining
+from gambeson.farm._journal import Journal
 from gambeson.farm._manager import Manager, run
 from gambeson.farm._recruit import Recruiter, local, mpi, slurm, ssh
 from gambeson.farm._security import Security
@@ -58,6 +60,8 @@ __all__ = [
     "FarmError",
     "Graph",
     "Joining",
+    "Journal",
+    "JournalError",
     "Labelled",
     "Manager",
     "NotCleared",

@@ -19,7 +19,8 @@ T = TypeVar("T")
 SENSITIVE = "sensitive"
 """The label of what is sensitive and has no other."""
 
-_MARKS = "__gambeson_marks__"
+MARKS = "__gambeson_marks__"
+"""The attribute of a function that has them."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,13 @@ class Marks:
 
 def marks(function: Callable[..., Any]) -> Marks:
     """What a function was annotated with."""
-    found = getattr(function, _MARKS, None)
+    found = getattr(function, MARKS, None)
     return found if isinstance(found, Marks) else Marks()
 
 
 def _marked(function: F, changed: Marks) -> F:
     try:
-        setattr(function, _MARKS, changed)
+        setattr(function, MARKS, changed)
     except AttributeError:
         what = (
             f"{function!r} takes no annotation, being no function of Python's own; wrap it in one: def stage(item): ..."

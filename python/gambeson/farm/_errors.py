@@ -13,6 +13,10 @@ class StageError(FarmError):
     """A stage cannot be staged, or not be loaded where it was staged to."""
 
 
+class JournalError(FarmError):
+    """A journal cannot be used, or is not as it was written."""
+
+
 class WorkersLost(FarmError):
     """There is no worker left, and none can be recruited."""
 

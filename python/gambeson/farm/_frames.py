@@ -130,7 +130,7 @@ def fold(pool: Pool, instruction: Fold, token: Token, parent: Frame, place: int)
         return _failed(pool, instruction, failure, token, parent, place)
     if not elements:
         return pool.fire(instruction.after, Token.of([[]], token.labels), parent, place)
-    size = max(2, instruction.chunk or -(-len(elements) // (4 * pool.parallelism())))
+    size = max(2, instruction.chunk or -(-len(elements) // (4 * pool.breadth())))
     chunks = _chunks(elements, size)
     step: type[_Folding] = _Scanning if instruction.scan else _Reducing
     frame = step(pool, instruction, parent, place, chunks, size)

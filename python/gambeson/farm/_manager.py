@@ -29,6 +29,7 @@ from gambeson.farm._errors import Failure, FarmError, WorkersLost
 from gambeson.farm._explain import Explanation, explain
 from gambeson.farm._graph import Apply, Graph, compile_graph
 from gambeson.farm._invitation import Invitation, address_towards
+from gambeson.farm._journal import Journal, Records
 from gambeson.farm._page import Page
 from gambeson.farm._pool import Pool, Staged
 from gambeson.farm._protocol import ToManager
@@ -68,7 +69,8 @@ class Manager(Generic[A, B]):
     worker that may see its data, and `silence` how many a worker may say nothing. `identity` is a file with the
     manager's key and certificate (PEM), by which stations know it; a fresh key without it. Workers connect to the
     address `listen`, which is found by itself, or meet the manager at one of the `relays`; on this host over shared
-    memory, unless `shm` is false.
+    memory, unless `shm` is false. With a `journal` results are kept in a file, and the same program goes on from there
+    when it was ended.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Manager(Generic[A, B]):
         listen: str | None = None,
         relays: Sequence[str] = (),
         shm: bool = True,
+        journal: Journal | None = None,
     ) -> None:
         if attempts < 1 or retries < 0 or memory < 1 or (chunk is not None and chunk < 1):
             raise ValueError("attempts, memory and chunk are 1 at least, and retries 0")
@@ -113,9 +116,13 @@ class Manager(Generic[A, B]):
         self._shm = shm
         self._job = secrets.token_bytes(16)
         self._lock = threading.RLock()
+        self._inbox = _native.NativeInbox()
         self._pool = Pool(
             self.security,
             self._stage,
+            None if journal is None else Records(journal),
+            self._wake,
+            parallelism=self._contract.parallelism,
             attempts=attempts,
             retries=retries,
             timeout=timeout,
@@ -123,13 +130,17 @@ class Manager(Generic[A, B]):
             verify=verify,
             largest=largest,
         )
-        for instruction in self.graph.instructions:
-            if stages := instruction.stages():
-                self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
-        self._open(listen, list(relays), Identity.generate() if identity is None else _read_identity(identity))
+        try:
+            for instruction in self.graph.instructions:
+                if stages := instruction.stages():
+                    self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
+            self._open(listen, list(relays), Identity.generate() if identity is None else _read_identity(identity))
+        except BaseException:
+            if self._pool.records is not None:
+                self._pool.records.close()
+            raise
 
     def _open(self, listen: str | None, relays: list[str], identity: Identity) -> None:
-        self._inbox = _native.NativeInbox()
         self._turns = Turns()
         self._settled: deque[Callable[[], None]] = deque()
         self._failure: BaseException | None = None
@@ -184,6 +195,8 @@ class Manager(Generic[A, B]):
         name = " + ".join(stage.name for stage in stages)
         staged = StagedCode(self._job, name, 1, code, b"", b"", packages)
         entry = Staged(number, name, stages[0].marks, stages[0].is_coroutine, staged, [])
+        if self._pool.records is not None:
+            entry.print = self._pool.records.of_stage(stages)
         if hasattr(self, "_domain"):
             self._sign(entry)
         return entry
@@ -348,6 +361,9 @@ class Manager(Generic[A, B]):
         """Handles messages; what must not happen ends the farm, and is raised by whoever uses it."""
         try:
             self._serve_messages(messages, tick)
+            if tick and (records := self._pool.records) is not None:
+                # Without the lock: disks take their time.
+                records.sync()
         except Exception as error:
             self._failure = self._failure or error
         except BaseException:
@@ -405,6 +421,7 @@ class Manager(Generic[A, B]):
                     control.recruiter.distrust(control.recruit.place)
                 self._drop(control, why)
             pool.expelled.clear()
+            pool.recall()
             pool.dispatch()
 
     def _tick(self) -> None:
@@ -579,6 +596,7 @@ class Manager(Generic[A, B]):
             self._pool.abandon(self._failure)
             controls = list(self._pool.controls.values())
             self._pool.controls.clear()
+            records, self._pool.records = self._pool.records, None
         self._tell()
         self._wake()
         for control in controls:
@@ -589,6 +607,8 @@ class Manager(Generic[A, B]):
         for control in controls:
             control.recruit.dismiss(max(0.0, deadline - time.monotonic()) if control.joined else 0.0)
             control.close()
+        if records is not None:
+            records.close()
         for one in self._recruiters:
             one.close()
         self._inbox.close()

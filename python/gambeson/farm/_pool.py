@@ -40,12 +40,15 @@ from gambeson.link import Error
 
 if TYPE_CHECKING:
     from gambeson.farm._code import StagedCode
+    from gambeson.farm._journal import Records
 
 CHUNK_TIME = 1e-3
 """Seconds of work that items are put together for."""
 CHUNK_BYTES = 1 << 20
 """Bytes of items that are put together, at the most."""
 CHUNK_MAX = 1024
+RECALL = 5e-3
+"""Seconds of results out of the journal that are gone on with before others get their turn."""
 COROUTINES = 16
 """Items that a worker awaits at the same time."""
 GRACE = 2.0
@@ -56,8 +59,8 @@ class Task:
     """A fired instruction: a token, and what is to be done with it."""
 
     __slots__ = (
-        "after", "attempts", "causes", "control", "deadline", "expected", "frame", "labels_out", "marks", "mode",
-        "number", "only", "opinions", "place", "retries", "since", "stage", "token",
+        "after", "attempts", "causes", "control", "deadline", "entry", "expected", "frame", "labels_out", "marks",
+        "mode", "number", "only", "opinions", "place", "retries", "since", "stage", "token",
     )  # fmt: skip
 
     def __init__(self, number: int, stage: Staged, mode: Mode, token: Token, frame: Frame, place: int) -> None:
@@ -80,6 +83,8 @@ class Task:
         self.expected = 0.0
         self.opinions: list[Opinion] | None = None
         """What workers said so far, of a task of the sample."""
+        self.entry: bytes | None = None
+        """What its entry in the journal is called."""
 
     @property
     def labels(self) -> frozenset[str]:
@@ -97,6 +102,8 @@ class Staged:
     is_coroutine: bool
     code: StagedCode
     parts: list[bytes]
+    print: bytes | None = None
+    """Its fingerprint, if there is a journal."""
     seconds: float = 0.0
     """Of one item; 0 as long as nothing is known."""
     size: float = 0.0
@@ -120,7 +127,10 @@ class Pool:
         self,
         security: Security,
         stage: Callable[[int, tuple[Stage[Any, Any], ...]], Staged],
+        records: Records | None,
+        wake: Callable[[], None],
         *,
+        parallelism: int,
         attempts: int,
         retries: int,
         timeout: float | None,
@@ -136,7 +146,11 @@ class Pool:
         self.retried = 0
         self.verified = 0
         self.recovered = 0
+        self.recalled = 0
+        self.records = records
         self._stage = stage
+        self._wake = wake
+        self._parallelism = parallelism
         self._attempts = attempts
         self._retries = retries
         self._timeout = timeout
@@ -151,6 +165,8 @@ class Pool:
         self._deadlines: dict[int, Task] = {}
         self._grace: dict[int, tuple[float, Control]] = {}
         self._cancelled: deque[Frame] = deque()
+        self._known: deque[Task] = deque()
+        """Tasks whose results the journal has."""
 
     # --- what fires
 
@@ -158,12 +174,19 @@ class Pool:
         """How many workers there are, at least one."""
         return max(1, sum(control.joined for control in self.controls.values()))
 
+    def breadth(self) -> int:
+        """How many workers what is folded is made ready for: the same number in each run."""
+        return self._parallelism
+
     def chunk(self, instruction: Instruction, available: int) -> int:
         """How many items go to a worker together that enters at this instruction."""
         if self._chunk is not None:
             return self._chunk
         if not isinstance(instruction, Apply) or self._retries:
             return 1
+        if self.records is not None:
+            # The same in each run, or no task would be found again.
+            return COROUTINES if instruction.functions[0].is_coroutine else 1
         staged = self.staged.get(tuple(id(stage) for stage in instruction.functions))
         fair = -(-available // (2 * self.parallelism()))
         if instruction.functions[0].is_coroutine:
@@ -224,8 +247,31 @@ class Pool:
                 self.fire(task.after, token, frame, place)
                 return None
             task.only = array("I", left)
+        elif self.records is not None:
+            task.entry = self.records.name(task)
+            if task.entry in self.records:
+                self._known.append(task)
+                self._wake()
+                return task
         self._queue(task).append(task)
         return task
+
+    def recall(self) -> None:
+        """Goes on with what the journal has, for some time.
+
+        Raises `JournalError`.
+        """
+        until = time.monotonic() + RECALL
+        while self._known:
+            task = self._known.popleft()
+            assert self.records is not None and task.entry is not None
+            token = self.records.recall(task.entry, task.labels_out)
+            self.recalled += 1
+            self.fire(task.after, token, task.frame, task.place)
+            if time.monotonic() > until and self._known:
+                # Others want the lock.
+                self._wake()
+                return
 
     def find(self, stages: tuple[Stage[Any, Any], ...]) -> Staged:
         """The staged code of these functions; staged now, if it was not before."""
@@ -260,7 +306,7 @@ class Pool:
         """What waits of runs that were cancelled is forgotten, and workers leave off what they are at."""
         while self._cancelled:
             run = self._cancelled.popleft()
-            for queue in (self._second, *self._ready.values()):
+            for queue in (self._second, self._known, *self._ready.values()):
                 left = [task for task in queue if task.frame.run is not run]
                 queue.clear()
                 queue.extend(left)
@@ -285,7 +331,7 @@ class Pool:
 
     def waiting(self) -> int:
         """Fireable instructions that no worker has."""
-        return sum(map(len, self._ready.values())) + len(self._second)
+        return sum(map(len, self._ready.values())) + len(self._second) + len(self._known)
 
     def room(self, first: Instruction) -> tuple[int, int, int]:
         """How many more tasks may enter at this instruction so that no worker waits for one; how many of a stream there
@@ -440,6 +486,8 @@ class Pool:
         if task.token.failures:
             failures = {**task.token.failures, **(failures or {})}
         token.failures = failures
+        if self.records is not None and task.entry is not None and not failures:
+            self.records.record(task.entry, token)
         self.fire(task.after, token, task.frame, task.place)
         return None
 
@@ -531,9 +579,10 @@ class Pool:
     def abandon(self, error: BaseException) -> None:
         """Nobody computes any more: whoever waits for a task hears why."""
         while not self.is_idle():
-            left = [*self._second, *(task for queue in self._ready.values() for task in queue)]
+            left = [*self._second, *self._known, *(task for queue in self._ready.values() for task in queue)]
             left += [task for control in self.controls.values() for task in control.in_flight.values()]
             self._second.clear()
+            self._known.clear()
             for queue in self._ready.values():
                 queue.clear()
             for control in self.controls.values():

@@ -84,7 +84,9 @@ class Process(Recruit):
 
     def dismiss(self, patience: float = 0.0) -> None:
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            # What it did not read is of no use to it.
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:

@@ -50,6 +50,8 @@ class Stats:
     retried: int
     verified: int
     """Tasks of the sample that workers agreed upon."""
+    recalled: int
+    """Tasks that nobody computed, since the journal had their results."""
     workers: list[WorkerStats]
     stages: list[StageStats]
 
@@ -65,7 +67,8 @@ class Stats:
             if control.joined
         ]  # fmt: skip
         stages = [StageStats(one.name, one.items, one.seconds, one.busy) for one in pool.staged.values()]
-        return cls(elapsed, pool.waiting(), pool.recovered, pool.retried, pool.verified, workers, stages)
+        counts = (pool.waiting(), pool.recovered, pool.retried, pool.verified, pool.recalled)
+        return cls(elapsed, *counts, workers, stages)
 
     def record(self) -> dict[str, Any]:
         """For machines."""

@@ -197,20 +197,25 @@ fn read(py: Python<'_>, message: Message) -> (PyResult<Taken<'_>>, Option<Reques
 }
 
 fn buffers(py: Python<'_>, source: u64, kind: u32, payload: Vec<u8>) -> PyResult<Taken<'_>> {
-    let Some(Frame { number, word, buffers }) = Frame::parse(&payload) else {
+    let Some(frame) = Frame::parse(&payload) else {
         return Ok((source, GARBLED, 0, 0, PyList::empty(py)));
     };
+    Ok((source, kind, frame.number, frame.word, parts(py, payload, &frame)?))
+}
+
+/// The buffers of a message, as Python sees them.
+pub(crate) fn parts<'py>(py: Python<'py>, payload: Vec<u8>, frame: &Frame) -> PyResult<Bound<'py, PyList>> {
     if payload.len() <= COPIED {
-        let copies = buffers.iter().map(|&(from, to)| PyBytes::new(py, &payload[from..to]));
-        return Ok((source, kind, number, word, PyList::new(py, copies.collect::<Vec<_>>())?));
+        let copies = frame.buffers.iter().map(|&(from, to)| PyBytes::new(py, &payload[from..to]));
+        return PyList::new(py, copies.collect::<Vec<_>>());
     }
     let parcel = Bound::new(py, NativeParcel::new(payload))?;
     let whole = PyMemoryView::from(parcel.as_any())?;
     let list = PyList::empty(py);
-    for (from, to) in buffers {
+    for &(from, to) in &frame.buffers {
         list.append(whole.get_item(PySlice::new(py, from as isize, to as isize, 1))?)?;
     }
-    Ok((source, kind, number, word, list))
+    Ok(list)
 }
 
 /// Memory of a message that came. Nobody else has it, so whoever gets it may write into it.

@@ -4,14 +4,14 @@
 //! may wait for Python's, when messages go through transform modules in Python. No other Python runs while a domain is
 //! locked: handlers are threaded ones, and who hears that an answer has come is a thread of this module's ([`future`]).
 
-mod buffer;
+pub(crate) mod buffer;
 mod domain;
 mod future;
 mod group;
 mod held;
 mod identity;
-mod inbox;
-mod outbox;
+pub(crate) mod inbox;
+pub(crate) mod outbox;
 mod pack;
 mod policy;
 mod region;

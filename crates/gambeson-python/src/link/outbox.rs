@@ -34,17 +34,22 @@ struct Posted {
     parts: Vec<Payload>,
 }
 
+/// A message's buffers behind its header, with what stands between them.
+pub(crate) fn pieces<'p>(header: &'p [u8], parts: &'p [Payload]) -> Vec<&'p [u8]> {
+    let mut pieces: Vec<&[u8]> = Vec::with_capacity(1 + 2 * parts.len());
+    pieces.push(header);
+    for (at, part) in parts.iter().enumerate() {
+        pieces.push(part);
+        if at + 1 < parts.len() {
+            pieces.push(&PAD[..padding(part.len())]);
+        }
+    }
+    pieces
+}
+
 impl Posted {
     fn pieces(&self) -> Vec<&[u8]> {
-        let mut pieces: Vec<&[u8]> = Vec::with_capacity(1 + 2 * self.parts.len());
-        pieces.push(&self.header);
-        for (at, part) in self.parts.iter().enumerate() {
-            pieces.push(part);
-            if at + 1 < self.parts.len() {
-                pieces.push(&PAD[..padding(part.len())]);
-            }
-        }
-        pieces
+        pieces(&self.header, &self.parts)
     }
 
     /// Seals it from where it is, and waits for room.
