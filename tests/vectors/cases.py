@@ -18,7 +18,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
 
 from vectors.directory import sign_directory, verify_directory  # noqa: E402
-from vectors.key_file import open_export, seal_key_file, use_label, wrap_data_key  # noqa: E402
+from vectors.key_file import (  # noqa: E402
+    open_export,
+    open_journal_entry,
+    seal_journal_entry,
+    seal_key_file,
+    use_label,
+    wrap_data_key,
+)
 from vectors.reference import OPERATIONS, Expected, Given, Refused, card_mac, encode_card, public_key  # noqa: E402
 from vectors.sealed_file import offsets, read_header, sealed_file, share, signing_key  # noqa: E402
 from vectors.staging import frame, read_frame, stage, staged  # noqa: E402
@@ -40,7 +47,11 @@ FILE_OPERATIONS = {
 }
 DIRECTORY_OPERATIONS = {"sign directory": sign_directory, "verify directory": verify_directory}
 STAGING_OPERATIONS = {"stage": stage, "staged": staged, "frame": frame, "read frame": read_frame}
-KEY_FILE_OPERATIONS = {"open export": open_export, "use label": use_label}
+KEY_FILE_OPERATIONS = {
+    "open export": open_export,
+    "use label": use_label,
+    "open journal entry": open_journal_entry,
+}
 
 
 def answer(operation: str, given: Given) -> Expected:
@@ -631,6 +642,14 @@ def key_files() -> Iterator[Case]:
             f"key_file/{name}.json", shows, "use label", given | {"context": context, "wrapped": wrapped} | changes
         )
 
+    def entry(name: str, shows: str, label: str, version: int, wraps: int = 1, **changes: Any) -> Case:
+        keys = {1: WRITER, 2: READER}[wraps]
+        given = {"label": label, "version": version, "id": run(0xE0, 16), "of": run(0xC0, 40)}
+        secret = {"wrapping_key": keys["wrapping_key"], "key": run(0xB0, 32), "plain": run(0x01, 50)}
+        made = seal_journal_entry(given | secret | {"wrap_nonce": run(0xA0, 12), "nonce": run(0x90, 12)})
+        given |= {"file": seal(), "passphrase": "correct horse"}
+        return Case(f"key_file/{name}.json", shows, "open journal entry", given | made | changes)
+
     good = seal()
     yield opened("export", "Two labels, one of them in part for writing.", good)
     yield opened(
@@ -651,6 +670,10 @@ def key_files() -> Iterator[Case]:
     yield used("label-for-reading", "A data key is unwrapped by who may only read.", "open.data", 2, 2)
     yield used("refused-context", "It was wrapped in another context.", "clinical", 1, context=run(0x90, 16))
     yield used("refused-other-version", "It was wrapped by another version.", "clinical", 2)
+    yield entry("journal-entry", "An entry of a journal is found by what it is of, and opened.", "clinical", 1)
+    yield entry("journal-other-entry", "What another one is of does not open it.", "clinical", 1, of=run(0xC0, 5))
+    yield entry("refused-journal", "The data key is another journal's.", "clinical", 1, id=run(0xD0, 16))
+    yield entry("refused-journal-for-reading", "Who may only read does not go on with one.", "open.data", 2, 2)
 
 
 CODE: Given = {

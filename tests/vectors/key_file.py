@@ -1,7 +1,8 @@
-"""Key files and wrapped data keys, written a second time: sealed, opened and refused."""
+"""Key files, wrapped data keys and entries of journals, written a second time: sealed, opened and refused."""
 
 from __future__ import annotations
 
+import hmac
 import struct
 from typing import Any
 
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
-from vectors.reference import Expected, Given, Refused
+from vectors.reference import Expected, Given, Refused, expand, info
 
 MAGIC = b"GMBSNKEY\x00\x01"
 EXPORT = 2
@@ -142,17 +143,65 @@ def wrap_data_key(given: Given) -> Expected:
     return {"wrapped": wrapped.hex(), "signature": signature.hex()}
 
 
-def use_label(given: Given) -> Expected:
-    """What a label out of an export unwraps, and signs."""
+def wrapping_key(given: Given) -> tuple[bytes, str | None]:
+    """Of a version of a label out of an export: its wrapping key, and its seed if that came along."""
     labels = read_key_file(bytes.fromhex(given["file"]), given["passphrase"], EXPORT)
     label = next(label for label in labels if label["name"] == given["label"])
     version = next(version for version in label["versions"] if version["number"] == given["version"])
+    return bytes.fromhex(version["wrapping_key"]), version["seed"]
+
+
+def use_label(given: Given) -> Expected:
+    """What a label out of an export unwraps, and signs."""
+    wrapping, seed = wrapping_key(given)
     context = bytes.fromhex(given["context"])
     try:
-        key = unseal(bytes.fromhex(version["wrapping_key"]), context, bytes.fromhex(given["wrapped"]))
+        key = unseal(wrapping, context, bytes.fromhex(given["wrapped"]))
     except InvalidTag:
         raise Refused("WrongWrapping") from None
-    if not version["seed"]:
+    if not seed:
         return {"key": key.hex(), "signature": None}
-    signature = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(version["seed"])).sign(context)
+    signature = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(seed)).sign(context)
     return {"key": key.hex(), "signature": signature.hex()}
+
+
+def journal_keys(data: bytes, identity: bytes) -> tuple[bytes, bytes]:
+    """What names a journal's entries, and what seals them."""
+    return (
+        expand(data, info(b"gambeson journal name", identity), 32),
+        expand(data, info(b"gambeson journal entry", identity), 32),
+    )
+
+
+def journal_context(given: Given) -> bytes:
+    version = struct.pack(">I", given["version"])
+    return b"gambeson journal wrap v1" + bytes.fromhex(given["id"]) + version + given["label"].encode()
+
+
+def seal_journal_entry(given: Given) -> Expected:
+    """A journal's data key as its label wraps it, and an entry."""
+    data, identity = bytes.fromhex(given["key"]), bytes.fromhex(given["id"])
+    naming, sealing = journal_keys(data, identity)
+    name = hmac.digest(naming, bytes.fromhex(given["of"]), "sha256")
+    wrapped = seal(bytes.fromhex(given["wrapping_key"]), given["wrap_nonce"], journal_context(given), data)
+    sealed = seal(sealing, given["nonce"], identity + name, bytes.fromhex(given["plain"]))
+    return {"wrapped": wrapped.hex(), "sealed": sealed.hex()}
+
+
+def open_journal_entry(given: Given) -> Expected:
+    """The entry of something in a journal, with a label out of an export."""
+    wrapping, seed = wrapping_key(given)
+    try:
+        data = unseal(wrapping, journal_context(given), bytes.fromhex(given["wrapped"]))
+    except InvalidTag:
+        raise Refused("WrongWrapping") from None
+    if not seed:
+        raise Refused("MayNotWrite")
+    identity = bytes.fromhex(given["id"])
+    naming, sealing = journal_keys(data, identity)
+    name = hmac.digest(naming, bytes.fromhex(given["of"]), "sha256")
+    try:
+        plain = unseal(sealing, identity + name, bytes.fromhex(given["sealed"]))
+    except InvalidTag:
+        return {"name": name.hex(), "plain": None}
+    return {"name": name.hex(), "plain": plain.hex()}

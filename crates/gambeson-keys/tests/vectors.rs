@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gambeson_keys::{Entry, KeyError, Keys, Passphrase, Protection, Ring, Store, read_export};
+use gambeson_keys::{
+    Entry, JournalKeys, KeyError, KeyRing, Keys, Passphrase, Protection, Ring, Store, WrappedKey, read_export,
+};
 use serde_json::{Value, json};
 
 #[test]
@@ -17,7 +19,7 @@ fn exports() {
         assert_eq!(answer(&case), case["expect"], "{}", path.display());
         cases += 1;
     }
-    assert_eq!(cases, 13);
+    assert_eq!(cases, 17);
 }
 
 fn answer(case: &Value) -> Value {
@@ -32,23 +34,44 @@ fn answer(case: &Value) -> Value {
         Ok(ring) if text(case, "operation") == "open export" => {
             json!({ "labels": ring.labels().iter().map(label).collect::<Vec<_>>() })
         }
-        Ok(ring) => use_label(place.join("store"), &ring, given),
+        Ok(ring) if text(case, "operation") == "use label" => use_label(&keys(place.join("store"), &ring), given),
+        Ok(ring) => open_journal_entry(&keys(place.join("store"), &ring), given),
         Err(error) => refused(&error),
     };
     fs::remove_dir_all(&place).unwrap();
     answer
 }
 
-fn use_label(place: PathBuf, ring: &Ring, given: &Value) -> Value {
+fn keys(place: PathBuf, ring: &Ring) -> KeyRing {
     let mut store = Store::create(&place, Protection::KeyFile("master-key".into())).unwrap();
     store.change(|held| held.adopt(ring, &held.compare(ring))).unwrap();
-    let keys = store.into_keys();
-    let (label, version) = (text(given, "label"), given["version"].as_u64().expect("a number").try_into().unwrap());
+    store.into_keys()
+}
+
+fn version(given: &Value) -> u32 {
+    given["version"].as_u64().expect("a number").try_into().unwrap()
+}
+
+fn use_label(keys: &KeyRing, given: &Value) -> Value {
+    let (label, version) = (text(given, "label"), version(given));
     let context = bytes(given, "context");
     match keys.unwrap(label, version, &context, &bytes(given, "wrapped")) {
         Ok(key) => {
             let signature = keys.sign(label, version, &context).map(|signature| hex(&signature)).ok();
             json!({ "key": hex(key.as_bytes()), "signature": signature })
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn open_journal_entry(keys: &KeyRing, given: &Value) -> Value {
+    let wrapped = WrappedKey { version: version(given), bytes: bytes(given, "wrapped") };
+    let id = bytes(given, "id").try_into().expect("16 bytes");
+    match JournalKeys::open(keys, text(given, "label"), id, &wrapped) {
+        Ok(keys) => {
+            let name = keys.name(&bytes(given, "of"));
+            let plain = keys.unseal(&name, &bytes(given, "sealed")).map(|plain| hex(&plain));
+            json!({ "name": hex(&name), "plain": plain })
         }
         Err(error) => refused(&error),
     }
@@ -74,6 +97,7 @@ fn refused(error: &KeyError) -> Value {
         KeyError::WrongPassphrase { .. } => "WrongPassphrase",
         KeyError::Altered { .. } => "Altered",
         KeyError::WrongWrapping { .. } => "WrongWrapping",
+        KeyError::MayNotWrite { .. } => "MayNotWrite",
         other => panic!("{other}"),
     };
     json!({ "refused": reason })
