@@ -329,6 +329,40 @@ print(json.dumps([told, refused()]))
     assert after is None
 
 
+def test_futures_of_a_farm_whose_journal_fails_are_settled(package: Package, home: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import gambeson, resource
+from gambeson.farm import _journal
+
+def work(x): return bytes(3000) + bytes([x])
+
+def settled():
+    with gambeson.Executor(2, journal=journal()) as executor:
+        futures = [executor.submit(work, x) for x in range(30)]
+        return [str(future.exception(60)) for future in futures]
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))
+full = settled()
+# As another process would, which has not asked for these before.
+_journal._counted.clear()
+with open("run.journal", "r+b") as file:
+    file.seek(90 + 3 * 3100)
+    file.write(b"altered")
+print(json.dumps([full, settled()]))
+""",
+        home,
+    )
+    full, altered = found
+    assert full[-1] != "None" and {sentence.partition("it has")[0] for sentence in full} <= {
+        "None", "the journal run.journal: a result cannot be written: File too large; what "
+    }  # fmt: skip
+    assert altered[-1] != "None" and all(
+        sentence == "None" or "is not what was written there" in sentence for sentence in altered
+    )
+
+
 def test_a_full_disk_ends_the_run_and_leaves_the_journal_good(package: Package, home: Path) -> None:
     program = (
         HEAD

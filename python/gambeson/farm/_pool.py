@@ -21,6 +21,7 @@ from gambeson.farm._control import FEW, LONG, WORK, Control
 from gambeson.farm._errors import (
     Failure,
     FarmError,
+    JournalError,
     NotCleared,
     PoisonedTask,
     RemoteError,
@@ -251,7 +252,8 @@ class Pool:
             task.entry = self.records.name(task)
             if task.entry in self.records:
                 self._known.append(task)
-                self._wake()
+                if len(self._known) == 1:
+                    self._wake()
                 return task
         self._queue(task).append(task)
         return task
@@ -263,9 +265,10 @@ class Pool:
         """
         until = time.monotonic() + RECALL
         while self._known:
-            task = self._known.popleft()
+            task = self._known[0]
             assert self.records is not None and task.entry is not None
             token = self.records.recall(task.entry, task.labels_out)
+            self._known.popleft()
             self.recalled += 1
             self.fire(task.after, token, task.frame, task.place)
             if time.monotonic() > until and self._known:
@@ -487,7 +490,11 @@ class Pool:
             failures = {**task.token.failures, **(failures or {})}
         token.failures = failures
         if self.records is not None and task.entry is not None and not failures:
-            self.records.record(task.entry, token)
+            try:
+                self.records.record(task.entry, token)
+            except JournalError as error:
+                self._fail(task, error)
+                raise
         self.fire(task.after, token, task.frame, task.place)
         return None
 
