@@ -621,6 +621,39 @@ print(json.dumps([one, mapped == [2 * x for x in range(1000)], completed, raised
     assert found == [3, True, completed, "'gone'", "PoisonedTask", [2, 3], [0, 1, 2], True, True, shut]
 
 
+def test_an_executor_cancels_what_a_worker_is_at(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import gambeson
+
+def work(number):
+    with open(f"begun-{number}", "w"):
+        pass
+    while True:
+        time.sleep(0.01)
+
+def until(is_so):
+    deadline = time.monotonic() + 20
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return is_so()
+
+with gambeson.Executor(1) as executor:
+    pid = executor.submit(os.getpid).result()
+    running, waiting = [executor.submit(work, number) for number in range(2)]
+    began = until(lambda: os.path.exists("begun-0"))
+    cancelled = executor.cancel(waiting), executor.cancel(running), running.cancelled(), waiting.cancelled()
+    after = executor.submit(os.getpid)
+    same = after.result(20) == pid
+    again = executor.cancel(after), executor.cancel(running), os.path.exists("begun-1")
+print(json.dumps([began, cancelled, same, again]))
+""",
+        tmp_path,
+    )
+    assert found == [True, [True] * 4, True, [False, True, False]]
+
+
 def test_futures_of_a_farm_without_workers_fail_and_do_not_wait_for_ever(package: Package, tmp_path: Path) -> None:
     found = package.run(
         HEAD

@@ -109,6 +109,19 @@ class Executor(futures.Executor):
             if self._manager._pool.forget(task):
                 self._settle(waiting)
 
+    def cancel(self, future: futures.Future[Any]) -> bool:
+        """Cancels a call of this executor's as `future.cancel()` does, and one that a worker is at, too: that leaves it
+        off, or is ended. False if it is done.
+        """
+        if not future.cancel():
+            return False
+        # Those that no worker has are gone by now.
+        for waiting in [one for one in list(self._pending) if one.future is future]:
+            self._manager._pool.cancel(waiting)
+            self._manager._wake()
+            self._settle(waiting)
+        return True
+
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes nothing more. With `wait` it returns when all is done, with `cancel_futures` without what no worker
         has.
