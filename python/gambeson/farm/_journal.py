@@ -51,6 +51,9 @@ _LEAST: Final = 12 + 16 + 16
 SYNC: Final = 1.0
 """Seconds of results that are lost at the most if the host goes down; if the program alone does, none are."""
 
+LEAVING: Final = 1.0
+"""Seconds within which what a killed program was about to start lets go of its journal."""
+
 _counted: dict[bytes, Counter[bytes]] = {}
 """By journal: how often tasks came in this process, those of farms before among them."""
 
@@ -106,11 +109,7 @@ class Records:
     def _begin(self, journal: Journal) -> None:
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             raise self._error("it is no file, but a folder or a device; name one that is, or none")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            what = "another farm goes on with it right now; wait until that has ended, or give this one its own"
-            raise self._error(what) from None
+        self._lock()
         store = None if journal.keys is None else Path(journal.keys)
         header = self._file.read(_HEADER.size) or b""
         keys = _native.NativeJournalKeys
@@ -131,6 +130,18 @@ class Records:
         self._end = _HEADER.size
         self._scan()
         self._counts = _counted.setdefault(id_, Counter())
+
+    def _lock(self) -> None:
+        deadline = time.monotonic() + LEAVING
+        while True:
+            try:
+                return fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    break
+            time.sleep(0.02)
+        what = "another farm goes on with it right now; wait until that has ended, or give this one its own"
+        raise self._error(what)
 
     def _scan(self) -> None:
         """Finds the entries. What was written in part is cut off; what was altered is not believed."""
@@ -261,6 +272,8 @@ class Records:
             _log.warning(
                 "%s", self._error(f"the last results may not be there if this host goes down: {error.strerror}")
             )
+        # A process that is just being started has a copy of the file, until it is one of its own.
+        fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
 
 
