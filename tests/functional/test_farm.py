@@ -975,3 +975,62 @@ print(json.dumps(True))
         timeout=3000,
     )
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"
+
+
+def test_a_process_of_its_own_iterates_and_pickles(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        """
+import json, os, threading, time, warnings
+from gambeson import farm
+import numpy
+warnings.simplefilter("error")
+
+def makers_of(pid):
+    children = open(f"/proc/{pid}/task/{pid}/children").read().split()
+    return [int(child) for child in children if b"gambeson.farm" not in open(f"/proc/{child}/cmdline", "rb").read()]
+
+def total(item): return float(item[0].sum()), item[1], sorted(item[2])
+
+def items(count):
+    for at in range(count):
+        yield numpy.full(100_000, float(at)), os.getpid(), {"a", "b"}
+
+def broken():
+    yield from items(2)
+    raise KeyError("no further file")
+
+def stuck():
+    yield from items(1)
+    time.sleep(1000)
+
+if __name__ == "__main__":
+    mine = os.getpid()
+    with farm.Manager(total, parallelism=2, proxy="process") as manager:
+        results = manager.compute(items(300))
+        in_order = [value for value, _, _ in results] == [100_000.0 * at for at in range(300)]
+        makers = {maker for _, maker, _ in results}
+        for _ in manager.run(items(10**9)):
+            break
+        labelled = [item for item, _, _ in manager.compute(farm.labelled(item, "own") for item in items(3))]
+        sentences = []
+        for stream in (broken(), stuck()):
+            taken = 0
+            try:
+                if stream.gi_code.co_name == "stuck":
+                    # Its process is ended from outside.
+                    threading.Timer(1.0, lambda: [os.kill(copy, 9) for copy in makers_of(mine)]).start()
+                for _ in manager.run(stream):
+                    taken += 1
+            except (KeyError, farm.FarmError) as error:
+                sentences.append([taken, f"{type(error).__name__}: {error}", str(error.__cause__)])
+        left = makers_of(mine)
+    print(json.dumps([in_order, len(makers), mine in makers, labelled, sentences, left]))
+""",
+        tmp_path,
+    )
+    in_order, makers, mine, labelled, sentences, left = found
+    assert in_order and makers == 1 and not mine and labelled == [0.0, 100_000.0, 200_000.0]
+    (_, raised, where), (_, killed, _) = sentences
+    assert raised == "KeyError: 'no further file'" and "in broken" in where
+    assert killed == "FarmError: the process that iterates over the stream ended: by signal 9"
+    assert left == []

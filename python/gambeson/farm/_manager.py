@@ -36,9 +36,9 @@ from gambeson.farm._protocol import ToManager
 from gambeson.farm._recruit import LOCALHOST, Recruiter, address_of, local
 from gambeson.farm._security import Place, Security
 from gambeson.farm._skeleton import Stage, Stageable, skeleton
+from gambeson.farm._source import Source
 from gambeson.farm._stats import Stats
 from gambeson.farm._stream import Results, Tokens, chained, outcomes
-from gambeson.farm._token import Token
 from gambeson.farm._turns import Turns
 from gambeson.link import Domain, Error, Identity, Policy, Trust
 
@@ -70,7 +70,8 @@ class Manager(Generic[A, B]):
     manager's key and certificate (PEM), by which stations know it; a fresh key without it. Workers connect to the
     address `listen`, which is found by itself, or meet the manager at one of the `relays`; on this host over shared
     memory, unless `shm` is false. With a `journal` results are kept in a file, and the same program goes on from there
-    when it was ended.
+    when it was ended. With `proxy="process"` each stream is iterated over and pickled in a copy of this process, as it
+    is then.
     """
 
     def __init__(
@@ -96,9 +97,14 @@ class Manager(Generic[A, B]):
         relays: Sequence[str] = (),
         shm: bool = True,
         journal: Journal | None = None,
+        proxy: Literal["thread", "process"] = "thread",
     ) -> None:
         if attempts < 1 or retries < 0 or memory < 1 or (chunk is not None and chunk < 1):
             raise ValueError("attempts, memory and chunk are 1 at least, and retries 0")
+        if proxy not in ("thread", "process"):
+            what = f'items are pickled by the "thread" that iterates, or in a "process" of its own, and not {proxy!r}'
+            raise ValueError(what)
+        self._tokens: type[Tokens] = Source if proxy == "process" else Tokens
         self.program = skeleton(program)
         self.graph: Graph = compile_graph(self.program)
         self.security = security or Security()
@@ -471,7 +477,7 @@ class Manager(Generic[A, B]):
         )
 
     def _run(self, inputs: Iterator[A], ordered: bool, returned: bool) -> Iterator[Any]:
-        results, tokens = Results(ordered, self._count), Tokens(inputs)
+        results, tokens = Results(ordered, self._count), self._tokens(inputs)
         try:
             while True:
                 self._check()
@@ -486,6 +492,7 @@ class Manager(Generic[A, B]):
                             raise outcome.error
                         yield outcome
         finally:
+            tokens.close()
             # Whoever leaves early wants nothing more. Without the lock: a generator may go at any time, anywhere.
             if results.under_way():
                 self._pool.cancel(results)
@@ -507,7 +514,7 @@ class Manager(Generic[A, B]):
         for _ in range(visit):
             if tokens.ended or results.bytes > self._memory or results.under_way() >= most:
                 return
-            fresh = [Token.of(items, labels) for items, labels in tokens.next(count)]
+            fresh = tokens.next(count)
             with self._lock:
                 for token in fresh:
                     pool.fire(first, token, results, results.enter(token))
@@ -536,6 +543,10 @@ class Manager(Generic[A, B]):
     ) -> AsyncIterator[B]:
         """As `run`, in asyncio, also of what is iterated over asynchronously."""
         loop = asyncio.get_running_loop()
+        if not isinstance(inputs, Iterable) and self._tokens is Source:
+            raise ValueError(
+                'what is iterated over asynchronously is so here, and not in a process of its own (proxy="process")'
+            )
         source: Iterable[A] = inputs if isinstance(inputs, Iterable) else _Ahead(inputs, loop)
         results = self.run(source, ordered=ordered, errors=errors)
         end = object()

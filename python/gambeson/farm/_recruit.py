@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from gambeson.farm._invitation import Invitation
 from gambeson.link import Domain
 
 LOCALHOST = "127.0.0.1"
+FORKING = threading.Lock()
+"""Held while a process is made: of two at once each would have the other's pipes, which then did not end."""
 REST, REST_MAX = 0.1, 30.0
 """Seconds before a worker is started again where one failed."""
 
@@ -194,14 +197,15 @@ class Recruiter:
         command += [shlex.join(worker)] if self.quoted else worker
         environment = dict(os.environ, PYTHONUNBUFFERED="1")
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=environment,
-                start_new_session=True,
-            )
+            with FORKING:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env=environment,
+                    start_new_session=True,
+                )
         except OSError as error:
             what = f"no worker can be started on {host}: {error}; is {command[0]} installed?"
             raise FarmError(what) from error

@@ -104,8 +104,8 @@ class Tokens:
         self._inputs = inputs
         self.ended = False
 
-    def next(self, count: int) -> list[tuple[list[Any], frozenset[str]]]:
-        """At most so many further items, in lists of those with the same labels."""
+    def next(self, count: int) -> list[Token]:
+        """At most so many further items, as tokens of items with the same labels."""
         found: list[tuple[list[Any], frozenset[str]]] = []
         for _ in range(count):
             try:
@@ -120,7 +120,10 @@ class Tokens:
                 found[-1][0].append(item)
             else:
                 found.append(([item], labels))
-        return found
+        return [Token.of(items, labels) for items, labels in found]
+
+    def close(self) -> None:
+        """No more are wanted."""
 
 
 class Getter(Protocol[T_co]):
