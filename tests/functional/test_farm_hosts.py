@@ -592,3 +592,83 @@ with farm.Manager(where, parallelism=2, workers=farm.slurm("--mem=0"), chunk=1) 
         raise
     assert job.status == 0, job.describe()
     assert json.loads(job.stdout) == [10, 2]
+
+
+BETWEEN = """
+import random, socket, sys, threading
+mode, seen = sys.argv[1], open(sys.argv[2], "ab", buffering=0)
+left, random = 6, random.Random(7)
+served = socket.create_server(("10.77.0.3", 7300))
+print("ready", flush=True)
+
+def forward(source, sink):
+    # Handshakes go through; an attack there ends with no session at all.
+    global left
+    moved = 0
+    while chunk := source.recv(1 << 16):
+        seen.write(chunk)
+        moved += len(chunk)
+        if moved > 6000 and left and random.random() < 0.2:
+            left -= 1
+            print("meddled", flush=True)
+            at = random.randrange(len(chunk))
+            chunk = {
+                "alter": lambda: chunk[:at] + bytes([chunk[at] ^ 1]) + chunk[at + 1:],
+                "replay": lambda: chunk + chunk,
+                "leave out": lambda: chunk[:at] + chunk[at + 1:],
+                "inject": lambda: chunk + random.randbytes(200),
+            }[mode]()
+        try:
+            sink.sendall(chunk)
+        except OSError:
+            break
+    for end in (source, sink):
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+while True:
+    taken, _ = served.accept()
+    out = socket.create_connection(("10.77.0.1", 7000))
+    for ends in ((taken, out), (out, taken)):
+        threading.Thread(target=forward, args=ends, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("mode", ["alter", "replay", "leave out", "inject"])
+def test_a_man_in_the_middle_changes_nothing(
+    package: Package, gambeson: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, mode: str
+) -> None:
+    """What h2 says to the manager goes by way of h3, which reads it and does something to it."""
+    if not shutil.which("nft"):
+        unavailable("there is no nft, by which connections are led elsewhere: run tools/bootstrap.sh test as root")
+    seen = tmp_path / "seen"
+    script = tmp_path / "between.py"
+    script.write_text(BETWEEN)
+    with hosts(tmp_path_factory.mktemp("between"), 3) as site, contextlib.ExitStack() as ends:
+        farmer = Farmer(site, package, gambeson, tmp_path)
+        led = "type nat hook output priority -100; ip daddr 10.77.0.1 tcp dport 7000 dnat to 10.77.0.3:7300"
+        rules = f"table ip led {{\nchain out {{\n{led}\n}}\n}}"
+        subprocess.run(["ip", "netns", "exec", site.namespace("h2"), "nft", rules], check=True)
+        command = [str(package.python), str(script), mode, str(seen)]
+        between = subprocess.Popen(site.command("h3", command), stdout=subprocess.PIPE, text=True)
+        ends.callback(between.wait)
+        ends.callback(between.kill)
+        assert between.stdout is not None and between.stdout.readline() == "ready\n"
+        found = farmer.run("""
+def work(text):
+    time.sleep(0.002)
+    return text.lower() + "-RESULT-CANARY"
+texts = ["ITEM-CANARY-%06d" % at for at in range(600)]
+with Manager(work, parallelism=1, workers=ssh("h2"), listen="10.77.0.1:7000") as manager:
+    results = manager.compute(texts)
+    print(json.dumps([results == [text.lower() + "-RESULT-CANARY" for text in texts], manager.stats().record()]))
+""")
+        between.kill()
+        assert "meddled" in between.stdout.read()
+    assert found[0], found
+    said = seen.read_bytes()
+    assert len(said) > 20_000, "it was not in the middle"
+    for word in (b"ITEM-CANARY", b"RESULT-CANARY", b"item-canary", b"cloudpickle"):
+        assert word not in said
