@@ -22,7 +22,7 @@ use crate::transform::{self, Stack};
 /// opening overlap.
 pub(crate) const RECORD_MAX: usize = 64 << 10;
 /// Bytes that one end of a link may have under way or unhandled at the other.
-pub(crate) const WINDOW: usize = 1 << 20;
+pub(crate) const WINDOW: usize = 2 << 20;
 /// Room for a long message, once a quarter of the window of it has come.
 const ROOM: usize = 64 << 20;
 /// What a record costs beside its payload.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use gambeson_proto::record::{Envelope, Kind, request};
 
 use crate::error::Error;
+use crate::link::RECORD_MAX;
 use crate::startpoint::{Answers, Pending, Startpoint, waiting};
 use crate::state::State;
 
@@ -23,6 +24,8 @@ use crate::state::State;
 const DIRECT: usize = 4 << 10;
 /// Bytes that are put together before they are sealed.
 const STAGE: usize = 16 << 10;
+/// Bytes that are sealed before the carrier is given them.
+const STEP: usize = 4 * RECORD_MAX;
 
 /// A request that is being packed. It belongs to the thread that began it, whose other requests over this link are refused
 /// meanwhile: they would wait for it. Any thread may drop it.
@@ -220,23 +223,30 @@ impl<S: Deref<Target = Startpoint> + Clone> Pack<S> {
         };
         let Pack { startpoint, thread, holds, begun, .. } = self;
         let mut gone = begun.then_some(0);
-        let step = |state: &mut State| {
-            let went = startpoint.link(state, |link, out, cache| {
-                if !*holds && link.is_packed_here() {
-                    return Some(Err(Startpoint::waits_for_itself()));
-                }
-                *holds = *holds || link.begin_pack(*thread);
-                if *holds {
-                    gone = link.emit(out, cache, first, bytes, gone);
-                    *begun |= gone.is_some();
-                }
-                (gone == Some(bytes.len())).then_some(Ok(()))
-            });
-            startpoint.push(state);
-            went.unwrap_or_else(|cause| Some(Err(cause)))
-        };
-        let all = startpoint.shared.wait_until(deadline, step)?;
-        all.unwrap_or(Ok(())).map(|()| gone.unwrap_or(0))
+        while gone != Some(bytes.len()) {
+            // So much at a time, that the other end opens some while the rest is sealed.
+            let end = bytes.len().min(gone.unwrap_or(0) + STEP);
+            let step = |state: &mut State| {
+                let went = startpoint.link(state, |link, out, cache| {
+                    if !*holds && link.is_packed_here() {
+                        return Some(Err(Startpoint::waits_for_itself()));
+                    }
+                    *holds = *holds || link.begin_pack(*thread);
+                    if *holds {
+                        gone = link.emit(out, cache, first, &bytes[..end], gone);
+                        *begun |= gone.is_some();
+                    }
+                    (gone == Some(end)).then_some(Ok(()))
+                });
+                startpoint.push(state);
+                went.unwrap_or_else(|cause| Some(Err(cause)))
+            };
+            match startpoint.shared.wait_until(deadline, step)? {
+                Some(went) => went?,
+                None => break,
+            }
+        }
+        Ok(gone.unwrap_or(0))
     }
 }
 

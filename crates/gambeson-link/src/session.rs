@@ -2,6 +2,7 @@
 //! and go out through the carrier that it is given; it waits for nothing.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -482,7 +483,7 @@ impl Session {
     /// Gives the carrier what waits. Whether some is left.
     pub(crate) fn flush(&mut self) -> bool {
         if let Some(carrier) = self.carrier.as_mut().filter(|_| self.out.waits())
-            && let Err(cause) = self.out.write(&mut **carrier)
+            && let Err(cause) = write(&mut self.out, &mut **carrier)
         {
             self.lose(&cause.to_string());
             return false;
@@ -849,6 +850,19 @@ impl Session {
 pub(crate) const ANSWER_MAX: usize = 1 << 30;
 
 /// Roots by direction as we see it.
+/// Gives a carrier as much as it takes. Of room in shared memory nobody hears who has not asked for it, and whoever sleeps
+/// on it may have gone to sleep before there was anything to write.
+fn write(out: &mut Outgoing, carrier: &mut dyn Carrier) -> io::Result<()> {
+    loop {
+        let before = out.written();
+        out.write(carrier)?;
+        let full = out.waits() && carrier.kind().is_lossless();
+        if !full || !carrier.arm(true)? || out.written() == before {
+            return Ok(());
+        }
+    }
+}
+
 fn directed(keys: LinkKeys, end: End) -> PairRoots {
     let LinkKeys { from_startpoint, from_endpoint, .. } = keys;
     match end {

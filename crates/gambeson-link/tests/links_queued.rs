@@ -9,7 +9,7 @@ use gambeson_proto::staging::Staged;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of a link, in each direction.
-const WINDOW: usize = 1 << 20;
+const WINDOW: usize = 2 << 20;
 
 fn domain(trust: Trust, shm: bool) -> (Domain, KeyHash) {
     let identity = Identity::generate().expect("a key");

@@ -8,15 +8,28 @@ use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 
+/// Whether programs in the current folder are to be found, too, as they are by `python -m`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finds {
+    /// What lies there is nobody's idea of this program.
+    InstalledAlone,
+    /// It runs what its user has there.
+    TheCurrentFolder,
+}
+
 /// Becomes `python -m MODULE ARGUMENTS`, with the interpreter that was named, or the first that has the module. Returns only
 /// if there is none.
-pub(crate) fn become_module(named: Option<&Path>, module: &str, arguments: &[OsString]) -> Failure {
+pub(crate) fn become_module(named: Option<&Path>, module: &str, arguments: &[OsString], finds: Finds) -> Failure {
     let interpreters = named.map_or_else(interpreters, |path| vec![path.to_owned()]);
     let mut lacking = Vec::new();
     for interpreter in &interpreters {
         match lacks(interpreter, module) {
             None => {
-                let error = interpret(interpreter).arg("-m").arg(module).args(arguments).exec();
+                let mut command = Command::new(interpreter);
+                if finds == Finds::InstalledAlone {
+                    command.env("PYTHONSAFEPATH", "1");
+                }
+                let error = command.arg("-m").arg(module).args(arguments).exec();
                 return Failure::unavailable(format!("{} cannot be started ({error})", interpreter.display()));
             }
             Some(why) => lacking.push(format!("{} ({why})", interpreter.display())),
@@ -47,7 +60,8 @@ fn interpreters() -> Vec<PathBuf> {
 
 /// Why an interpreter cannot run a module of the package; none if it can.
 fn lacks(interpreter: &Path, module: &str) -> Option<String> {
-    let asked = interpret(interpreter).args(["-c", FIND, module]).stdin(Stdio::null()).output();
+    let mut asking = Command::new(interpreter);
+    let asked = asking.env("PYTHONSAFEPATH", "1").args(["-c", FIND, module]).stdin(Stdio::null()).output();
     match asked {
         Ok(said) if said.status.success() => None,
         Ok(said) => {
@@ -56,13 +70,6 @@ fn lacks(interpreter: &Path, module: &str) -> Option<String> {
         }
         Err(error) => Some(error.to_string()),
     }
-}
-
-/// Python without the current folder in its path: what lies there is nobody's idea of this program.
-fn interpret(interpreter: &Path) -> Command {
-    let mut command = Command::new(interpreter);
-    command.env("PYTHONSAFEPATH", "1");
-    command
 }
 
 /// Says on stderr what is missing: the package, this module of it, or what they import.

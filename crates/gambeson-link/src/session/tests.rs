@@ -670,8 +670,8 @@ fn who_asks_and_does_not_listen_can_soon_ask_no_more() {
     endpoint.times = 2;
     let send = |pair: &mut Pair, len: usize| pair.send(link, request_of(len, request::ANSWER), &vec![1; len]);
     // A window full of requests, whose answers are two windows.
-    let asked: Vec<u64> = (0..11).map(|_| send(&mut pair, 90_000)).collect();
-    while endpoint.requests < 11 {
+    let asked: Vec<u64> = (0..23).map(|_| send(&mut pair, 90_000)).collect();
+    while endpoint.requests < 23 {
         pair.client.flush();
         pair.server.progress(&mut pair.caches[1], &mut endpoint);
     }

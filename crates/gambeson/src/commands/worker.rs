@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::failure::{Failure, STATUSES};
-use crate::python;
+use crate::python::{self, Finds};
 
 /// Computes for a task farm: joins the manager whose file it is given
 ///
@@ -49,7 +49,7 @@ impl Worker {
         let mut given: Vec<OsString> = vec!["--farm".into(), farm.into(), "--patience".into()];
         given.push(patience.to_string().into());
         given.extend(pinned.into_iter().flat_map(|file| ["--pinned".into(), file.into()]));
-        Err(python::become_module(python.as_deref(), "gambeson.farm", &given))
+        Err(python::become_module(python.as_deref(), "gambeson.farm", &given, Finds::TheCurrentFolder))
     }
 }
 
@@ -99,6 +99,6 @@ impl Station {
         given.extend(slots.into_iter().flat_map(|slots| ["--slots".into(), slots.to_string().into()]));
         given.extend(pinned.into_iter().flat_map(|file| ["--pinned".into(), file.into()]));
         given.extend(announce.then(|| "--announce".into()));
-        Err(python::become_module(python.as_deref(), "gambeson.farm", &given))
+        Err(python::become_module(python.as_deref(), "gambeson.farm", &given, Finds::TheCurrentFolder))
     }
 }

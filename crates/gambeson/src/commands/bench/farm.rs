@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use crate::failure::{Failure, STATUSES};
-use crate::python;
+use crate::python::{self, Finds};
 
 /// The task farm: the figures of the paper on secure muskel again, plain and sealed in alternation
 #[derive(Args)]
@@ -87,7 +87,12 @@ A round measures all sides in turn, and who is first changes. Given are medians 
 
 impl Farm {
     pub(super) fn execute(&self) -> Result<ExitCode, Failure> {
-        Err(python::become_module(self.python.as_deref(), "gambeson.farm.bench", &self.arguments()))
+        Err(python::become_module(
+            self.python.as_deref(),
+            "gambeson.farm.bench",
+            &self.arguments(),
+            Finds::InstalledAlone,
+        ))
     }
 
     fn arguments(&self) -> Vec<OsString> {
