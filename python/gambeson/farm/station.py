@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gambeson.farm._discovery import Announcer
+from gambeson.farm.worker import UNAVAILABLE
 from gambeson.link import Domain, Error, HandlerRefused, Identity, Request, Trust
 
 NAME = "gambeson/farm"
@@ -132,9 +133,12 @@ def main(arguments: list[str] | None = None) -> int:
         station = Station(
             Identity.from_pem(pem, pem), options.manager, options.listen, options.slots, pinned, options.announce
         )
-    except (OSError, ValueError, Error) as error:
+    except OSError as error:
+        print(f"gambeson station: {error.filename or options.listen}: {error.strerror or error}", file=sys.stderr)
+        return UNAVAILABLE
+    except (ValueError, Error) as error:
         print(f"gambeson station: {error}", file=sys.stderr)
-        return 1
+        return UNAVAILABLE
     print(f"station {station.key.hex()} at {', '.join(station.domain.listening)}, {options.slots} places", flush=True)
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -327,7 +327,11 @@ def _invited(identity: Identity) -> Invitation:
     # What tasks print is for people; the pipe to the manager is not, which ends with this process and not before.
     pipe = os.dup(1)
     os.dup2(2, 1)
-    os.write(pipe, json.dumps({"key": identity.key_hash.hex()}).encode() + b"\n")
+    try:
+        os.write(pipe, json.dumps({"key": identity.key_hash.hex()}).encode() + b"\n")
+    except BrokenPipeError:
+        # Nobody waits for it any more.
+        sys.exit(0)
     line = sys.stdin.readline()
     try:
         return Invitation.decode(line)
