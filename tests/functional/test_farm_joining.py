@@ -127,6 +127,19 @@ def test_workers_of_other_hosts_join_by_a_file(cluster: Site, tmp_path: Path) ->
 
 
 @pytest.mark.namespaces
+def test_many_that_wait_for_the_manager_are_all_taken(cluster: Site) -> None:
+    early = [cluster.worker(host) for host in ("h2", "h3") * 4]
+    manager = cluster.manager(1500, 0.01)
+    out, err = manager.communicate(timeout=60)
+    assert manager.returncode == 0, err
+    _, by_host, pids, _ = json.loads(out.splitlines()[0])
+    assert len(pids) == len(early) and sum(by_host.values()) == 1500
+    assert "is lost" not in err
+    for worker in early:
+        assert said(worker, 10) == []
+
+
+@pytest.mark.namespaces
 def test_who_joins_later_takes_the_place_of_who_is_gone(cluster: Site) -> None:
     manager = cluster.manager(300, 0.02)
     first = cluster.worker("h2")

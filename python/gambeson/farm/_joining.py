@@ -43,7 +43,6 @@ AGAIN = 0.5
 class Joined(Recruit):
     """A worker that came by itself. Nobody here can end its process: without an answer to take it ends itself."""
 
-    request: Request
     invited: queue.SimpleQueue[Invitation | None] = field(default_factory=queue.SimpleQueue)
     gone: threading.Event = field(default_factory=threading.Event)
 
@@ -68,6 +67,7 @@ class Joining(Recruiter):
     file: Path = Path()
     listen: str = ""
     _waiting: deque[Joined] = field(default_factory=deque)
+    _reserved: dict[str, Joined] = field(default_factory=dict)
     _lobby: Domain | None = None
 
     def open(self) -> None:
@@ -104,7 +104,7 @@ class Joining(Recruiter):
             raise HandlerRefused("it does not say who it is as a worker does") from None
         peer = request.peer
         name = f"{self.label}-{next(self._count)}"
-        joined = Joined(name, name, peer.host, peer.address, False, key, request)
+        joined = Joined(name, name, peer.host, peer.address, False, key)
         self._waiting.append(joined)
         try:
             while not request.is_cancelled:
@@ -125,20 +125,18 @@ class Joining(Recruiter):
         return [self.listen.rpartition(":")[0]]
 
     def reserve(self) -> str | None:
-        while self._waiting and self._waiting[0].gone.is_set():
-            self._waiting.popleft()
-        return self._waiting[0].name if self._waiting else None
+        while self._waiting:
+            joined = self._waiting.popleft()
+            if not joined.gone.is_set():
+                self._reserved[joined.name] = joined
+                return joined.name
+        return None
 
     def is_spent(self) -> bool:
         return False
 
     def start(self, host: str, domain: Domain) -> Recruit:
-        try:
-            joined = self._waiting.popleft()
-        except IndexError:
-            what = "the worker that was to join is gone"
-            raise FarmError(what) from None
-        return joined
+        return self._reserved.pop(host)
 
     def failed(self, host: str) -> None:
         """Each is another one: nobody waits for the next."""
