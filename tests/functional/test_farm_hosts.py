@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import unavailable
@@ -19,32 +18,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import NameOID
+from harness.farms import Farmer
 from harness.hosts import Hosts, hosts
-from harness.jobs import Job
 from harness.mpis import Mpi, Unavailable
 from harness.python import Package
 from harness.slurm import slurm
 
 pytestmark = [pytest.mark.namespaces]
-
-# Workers run under the agent of the namespaces in place of ssh, which gives them nothing of the environment.
-HEAD = """
-import functools, json, os, sys, time
-from gambeson import farm
-
-# These hosts share their memory, which real ones do not.
-Manager = functools.partial(farm.Manager, shm=False)
-
-AGENT, FOLDER = {agent!r}, {folder!r}
-
-def ssh(*names, worker=()):
-    python = ["env", "PYTHONPATH=" + FOLDER, sys.executable, *worker]
-    return farm.ssh(*names, slots=1, python=python, command=[AGENT])
-
-def outcomes(results):
-    return [str(r.error) if isinstance(r, farm.Failure) else r for r in results]
-
-"""
 
 
 @pytest.fixture(scope="module")
@@ -52,43 +32,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """h1, where managers run, and h2 and h3."""
     with hosts(tmp_path_factory.mktemp("hosts"), 3) as made:
         yield made
-
-
-class Farmer:
-    """Runs managers on h1."""
-
-    def __init__(self, site: Hosts, package: Package, gambeson: Path, folder: Path) -> None:
-        self.site = site
-        self.package = package
-        self.gambeson = gambeson
-        self.folder = folder
-
-    def call(self, program: str) -> Job:
-        head = HEAD.format(agent=str(self.site.agent), folder=str(self.package.folder))
-        path = self.folder / "program.py"
-        path.write_text(head + program)
-        return self.site.run("h1", [str(self.package.python), str(path)], env=self.package.environment(), timeout=90)
-
-    def run(self, program: str) -> Any:
-        job = self.call(program)
-        assert job.status == 0, job.describe()
-        return json.loads(job.stdout)
-
-    @contextlib.contextmanager
-    def capture(self, into: Path) -> Iterator[None]:
-        """Writes all that goes between the hosts to a file."""
-        command = ["ip", "netns", "exec", self.site.switch, "tcpdump", "-i", "to-h1", "-U", "-s", "0", "-w", str(into)]
-        tap = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        try:
-            assert tap.stderr is not None
-            for line in tap.stderr:
-                if "listening on" in line:
-                    break
-            yield
-            time.sleep(0.5)
-        finally:
-            tap.terminate()
-            tap.communicate()
 
 
 @pytest.fixture
