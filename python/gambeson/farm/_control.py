@@ -5,14 +5,16 @@ They need no thread each: the manager's moves all of them on, a step for each me
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gambeson import _native
 from gambeson.farm._protocol import ToWorker
-from gambeson.farm._security import Decision, Place
-from gambeson.link import Capability, Caveat, Domain, Protection, Startpoint
+from gambeson.farm._security import SEALED, Decision, Place, Security
+from gambeson.link import Capability, Caveat, Domain, Error, Policy, Protection, Startpoint
 
 if TYPE_CHECKING:
     from gambeson.farm._pool import Task
@@ -39,6 +41,8 @@ class Control:
     place: Place
     trusted: bool
     """Whether its results are unpickled."""
+    document: str
+    """The policy that it was told to follow."""
     joined: bool = False
     plain: bool = False
     """Whether it takes plain data alone: it was pinned to code."""
@@ -60,27 +64,65 @@ class Control:
     """Seconds that its tasks will take, as far as is known."""
     heard: float = field(default_factory=time.monotonic)
     endpoint: _native.NativeEndpoint | None = None
-    links: tuple[Startpoint, Startpoint] | None = None
+    links: list[Startpoint] = field(default_factory=list)
+    """The sealed one, and one for what need not be, if the policy leaves such a link."""
     weakest: str = "privacy"
-    """What the policy makes of links to it."""
+    """How what need not be sealed goes to it."""
+    unsure: deque[list[int]] = field(default_factory=deque)
+    """For each policy that it was told and has not agreed to, the tasks that it had then: what went over links that
+    ended may not have arrived."""
+    ordered: Future[bytes] | None = None
+    """Comes behind all that was under way when it was told."""
     pid: int | None = None
     _asked: Future[bytes] | None = None
     _asked_at: float = 0.0
     _sealed_box: _native.NativeOutbox | None = None
     _clear_box: _native.NativeOutbox | None = None
+    _capability: Capability | None = None
     decisions: dict[Any, Decision] = field(default_factory=dict)
     """By marks and labels, for which they hold."""
 
     def bind(self, domain: Domain, startpoint: bytes) -> None:
-        """Opens both links to it."""
-        capability = Capability.decode(startpoint)
-        clear = domain.startpoint(capability)
-        sealed = domain.startpoint(capability.narrow(Caveat.protection(Protection.PRIVACY)))
-        self.links = (clear, sealed)
-        self.weakest = clear.protection.value
-        self._sealed_box = _native.NativeOutbox(sealed._native)
-        self._clear_box = self._sealed_box if self.weakest == "privacy" else _native.NativeOutbox(clear._native)
+        """Opens the sealed link to it."""
+        self._capability = Capability.decode(startpoint)
+        sealed = domain.startpoint(self._capability.narrow(Caveat.protection(Protection.PRIVACY)))
+        self.links = [sealed]
+        self._sealed_box = self._clear_box = _native.NativeOutbox(sealed._native)
         self.joined = True
+
+    def open_clear(self, domain: Domain) -> None:
+        """Opens the link for what need not be sealed, if the policies of both ends leave one that is weaker."""
+        if self.document == SEALED:
+            return None
+        assert self._capability is not None
+        clear = domain.startpoint(self._capability)
+        if clear.protection is Protection.PRIVACY:
+            return clear.close()
+        self.links.append(clear)
+        self.weakest = clear.protection.value
+        self._clear_box = _native.NativeOutbox(clear._native)
+        self.decisions.clear()
+        return None
+
+    def has_clear(self) -> bool:
+        """Whether there is a link to it that is not sealed."""
+        return len(self.links) > 1
+
+    def order(self, document: str) -> None:
+        """Has it follow another policy. All is sealed until it agrees."""
+        self.document = document
+        self.unsure.append(list(self.in_flight) if self.has_clear() else [])
+        if self.has_clear():
+            # Code may not have arrived, either. A worker that has it keeps it.
+            self.staged.clear()
+            assert self._clear_box is not None
+            self._clear_box.close()
+            self._clear_box = self._sealed_box
+            self.links.pop().close()
+        self.weakest = "privacy"
+        self.decisions.clear()
+        self._post(True, ToWorker.POLICY, 0, 0, [document.encode()])
+        self.ordered = self.links[0].submit(ToWorker.ECHO, b"")
 
     def has_room(self, ahead: bool) -> bool:
         """Whether it may have another task, `ahead` of when it is through with those that it has."""
@@ -141,20 +183,41 @@ class Control:
         if self._asked is not None and not self._asked.done():
             return now - self._asked_at
         if now - self._asked_at > PING:
-            assert self.links is not None
-            self._asked, self._asked_at = self.links[1].submit(ToWorker.ECHO, b""), now
+            self._asked, self._asked_at = self.links[0].submit(ToWorker.ECHO, b""), now
         return 0.0
 
     def close(self) -> None:
         """The links to it end."""
         for box in {id(box): box for box in (self._sealed_box, self._clear_box) if box is not None}.values():
             box.close()
-        if self.links is not None:
-            for link in self.links:
-                link.close()
+        for link in self.links:
+            link.close()
         if self.endpoint is not None:
             self.endpoint.close()
         self.joined = False
 
     def __str__(self) -> str:
         return f"{self.place.name} on {self.place.host}"
+
+
+def follow(domain: Domain, controls: Sequence[Control], security: Security) -> dict[Control, Error]:
+    """Has the manager's end and those of these workers follow another policy; who is gone by that.
+
+    Links that are weaker than it says end at once, at both ends. Where one may be weaker, it is opened when the worker
+    agrees.
+    """
+    told = {control: security.document_for(control.place) for control in controls}
+    stale = [control for control in controls if told[control] != control.document]
+    if any(control.has_clear() and told[control] != security.document for control in stale):
+        # To an insecure host a link ends that the policy allows. One that seals everything ends it, and all others like
+        # it: who may have one gets another.
+        domain.set_policy(Policy.parse(SEALED))
+        stale = [control for control in controls if control in stale or control.has_clear()]
+    domain.set_policy(security.policy())
+    gone = {}
+    for control in stale:
+        try:
+            control.order(told[control])
+        except Error as error:
+            gone[control] = error
+    return gone

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from gambeson.farm._manager import Manager
 from gambeson.farm._pool import Task
 from gambeson.farm._protocol import Mode
+from gambeson.farm._security import Security
 from gambeson.farm._skeleton import Stage
 from gambeson.farm._token import NO_LABELS, Token
 
@@ -121,6 +122,10 @@ class Executor(futures.Executor):
             self._manager._wake()
             self._settle(waiting)
         return True
+
+    def protect(self, security: Security) -> None:
+        """Has other rules hold from now on: `gambeson.farm.Manager.protect`."""
+        self._manager.protect(security)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Takes nothing more. With `wait` it returns when all is done, with `cancel_futures` without what no worker

@@ -18,8 +18,6 @@ class Invitation:
     job: str
     policy: str
     """The document of the policy that both ends follow."""
-    plain: bool
-    """Whether results have to be in the plain form."""
     shm: bool
     largest: int
     """The longest token in bytes, in both directions."""

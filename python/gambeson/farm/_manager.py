@@ -24,7 +24,7 @@ from gambeson._progress import Progress, told
 from gambeson.farm import _protocol
 from gambeson.farm._code import StagedCode, pickled
 from gambeson.farm._contract import Contract
-from gambeson.farm._control import Control
+from gambeson.farm._control import Control, follow
 from gambeson.farm._errors import Failure, FarmError, WorkersLost
 from gambeson.farm._explain import Explanation, explain
 from gambeson.farm._graph import Apply, Graph, compile_graph
@@ -40,7 +40,7 @@ from gambeson.farm._source import Source
 from gambeson.farm._stats import Stats
 from gambeson.farm._stream import Results, Tokens, chained, outcomes
 from gambeson.farm._turns import Turns
-from gambeson.link import Domain, Error, Identity, Policy, Trust
+from gambeson.link import Domain, Error, Identity, Trust
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -107,7 +107,6 @@ class Manager(Generic[A, B]):
         self._tokens: type[Tokens] = Source if proxy == "process" else Tokens
         self.program = skeleton(program)
         self.graph: Graph = compile_graph(self.program)
-        self.security = security or Security()
         self._recruiters = [workers] if isinstance(workers, Recruiter) else list(workers or [local()])
         if not self._recruiters:
             raise ValueError("a farm without a place to recruit workers from computes nothing")
@@ -124,7 +123,7 @@ class Manager(Generic[A, B]):
         self._lock = threading.RLock()
         self._inbox = _native.NativeInbox()
         self._pool = Pool(
-            self.security,
+            security or Security(),
             self._stage,
             None if journal is None else Records(journal),
             self._wake,
@@ -164,7 +163,7 @@ class Manager(Generic[A, B]):
             here = here or address_of(platform.node()) or LOCALHOST
         self._listen = listen or f"{here}:0"
         self._address = self._listen.rpartition(":")[0].strip("[]")
-        policy = Policy.parse(self.security.document, "the farm's policy")
+        policy = self.security.policy()
         self._key = identity.key_hash
         address = None if self._address in ("0.0.0.0", "::") else self._address
         self._domain = Domain(
@@ -188,6 +187,11 @@ class Manager(Generic[A, B]):
         self._thread.start()
         with self._lock:
             self._keep_contract()
+
+    @property
+    def security(self) -> Security:
+        """What is protected beyond annotations, as it holds now: see `protect`."""
+        return self._pool.security
 
     @property
     def parallelism(self) -> int:
@@ -277,20 +281,21 @@ class Manager(Generic[A, B]):
             number = self._next
             self._next += 1
             place = Place(recruit.name, recruit.host, recruit.address, recruit.local)
-            control = Control(number, recruit, recruiter, place, self.security.unpickles(place))
+            security = self.security
+            document = security.document_for(place)
+            control = Control(number, recruit, recruiter, place, security.unpickles(place), document)
             self._pool.controls[number] = control
         native = self._domain._native
         self._domain.pin(recruit.key, recruit.name, ["worker"])
         control.endpoint = native.mailbox(
-            [(int(ToManager.HELLO), self._inbox), (int(ToManager.RESULT), self._inbox)],
+            [(int(kind), self._inbox) for kind in (ToManager.HELLO, ToManager.RESULT, ToManager.AGREED)],
             None, number, _protocol.CLASS, "integrity", self._largest + _protocol.FRAMING,
         )  # fmt: skip
         invitation = Invitation(
             manager=self._key.hex(),
             startpoint=bytes(control.endpoint.startpoint([]).encode()).hex(),
             job=self._job.hex(),
-            policy=self.security.document,
-            plain=not control.trusted,
+            policy=document,
             shm=self._shm,
             largest=self._largest,
             towards=self._address,
@@ -311,7 +316,7 @@ class Manager(Generic[A, B]):
             python, version, pid = str(hello["python"]), hello["version"], int(hello["pid"])
         except (ValueError, KeyError, TypeError, IndexError):
             return self._drop(control, "it does not say who it is as a worker does")
-        if control.links is not None:
+        if control.links:
             return self._drop(control, "it has connected twice")
         mine = ".".join(platform.python_version_tuple()[:2])
         theirs = ".".join(python.split(".")[:2])
@@ -326,8 +331,24 @@ class Manager(Generic[A, B]):
         control.plain = hello.get("plain") is True
         try:
             control.bind(self._domain, startpoint)
+            if control.document == self.security.document_for(control.place):
+                control.open_clear(self._domain)
+            else:
+                control.order(self.security.document_for(control.place))
         except Error as error:
             self._drop(control, f"there is no link to it: {error}")
+        return None
+
+    def _agreed(self, control: Control) -> None:
+        """A worker follows the policy that it was told."""
+        if not control.unsure:
+            return self._drop(control, "it agrees to what it was not told")
+        self._pool.agreed(control)
+        if not control.unsure:
+            try:
+                control.open_clear(self._domain)
+            except Error as error:
+                self._drop(control, f"there is no link to it: {error}")
         return None
 
     def _drop(self, control: Control, why: str) -> None:
@@ -415,6 +436,8 @@ class Manager(Generic[A, B]):
                         control.recruiter.worked(control.recruit.place)
                 elif kind == ToManager.HELLO:
                     self._joined(control, parts)
+                elif kind == ToManager.AGREED:
+                    self._agreed(control)
                 elif kind == ToManager.LOST:
                     how = control.recruit.ended()
                     self._drop(control, bytes(parts[0]).decode() or how or "")
@@ -433,7 +456,7 @@ class Manager(Generic[A, B]):
     def _tick(self) -> None:
         self._pool.tick(self._patience)
         for control in list(self._pool.controls.values()):
-            if control.links is not None:
+            if control.links:
                 try:
                     silent = control.ping()
                 except Error as error:
@@ -556,6 +579,47 @@ class Manager(Generic[A, B]):
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    # --- other rules
+
+    def protect(self, security: Security) -> None:
+        """Has other rules hold while the farm runs: what is sent from the return of this call on goes as they say.
+
+        The links to the workers agree on it among themselves, and none is started anew for it: the encrypting proxies
+        that components of a program negotiate when a link is not secure any more (secure-muskel paper, end of section
+        4.6). Where more is to be sealed, links that are not end at once, each worker concerned is waited for until it
+        has answered behind all that was under way, and what was lost with a link is sent or computed again, sealed.
+        Where less is to be sealed, it is so as soon as a worker is through with what it has. A task whose worker may
+        not see its data any more is taken from it, and waits for another one. Results of workers that are not trusted
+        any more are not unpickled; what they were asked for before is computed again.
+
+        What was sent or seen before stays so. A worker that does not answer for `silence` seconds is replaced.
+
+        Raises `FarmError` when the farm is closed.
+        """
+        if not isinstance(security, Security):
+            what = f"a farm is protected as a farm.Security says, and not {type(security).__name__}"
+            raise TypeError(what)
+        with self._lock:
+            self._check()
+            pool = self._pool
+            pool.protect(security)
+            there = [control for control in pool.controls.values() if control.links]
+            gone = follow(self._domain, there, security)
+            pool.expelled += [(control, str(error), False) for control, error in gone.items()]
+            pool.dispatch()
+        self._tell()
+        self._wake()
+        deadline = time.monotonic() + self._silence
+        for control in there:
+            try:
+                if control.ordered is not None:
+                    control.ordered.result(max(0.0, deadline - time.monotonic()))
+            except (Error, TimeoutError):
+                with self._lock:
+                    self._drop(control, f"it did not take another policy within {self._silence:g} s")
+        self._tell()
+        self._wake()
 
     # --- seeing it
 

@@ -61,7 +61,7 @@ class Task:
 
     __slots__ = (
         "after", "attempts", "causes", "control", "deadline", "entry", "expected", "frame", "labels_out", "marks",
-        "mode", "number", "only", "opinions", "place", "retries", "since", "stage", "token",
+        "mode", "number", "only", "opinions", "pickled", "place", "retries", "since", "stage", "token",
     )  # fmt: skip
 
     def __init__(self, number: int, stage: Staged, mode: Mode, token: Token, frame: Frame, place: int) -> None:
@@ -79,6 +79,8 @@ class Task:
         self.causes: list[str] = []
         self.retries = 0
         self.control: Control | None = None
+        self.pickled = False
+        """Whether its result may be a pickle."""
         self.deadline = 0.0
         self.since = 0.0
         self.expected = 0.0
@@ -328,6 +330,39 @@ class Pool:
             control.stops = True
             self._grace[number] = (time.monotonic() + GRACE, control)
 
+    def protect(self, security: Security) -> None:
+        """Other rules hold from now on: what waits is judged anew, and workers leave off what they may not see."""
+        self.security = security
+        for control in self.controls.values():
+            control.decisions.clear()
+            control.trusted = security.unpickles(control.place)
+            for task in list(control.in_flight.values()):
+                if not security.may_see(control.place, task.labels):
+                    self._stop(control, task.number)
+                    self._anew(task)
+        # Who was to be asked for another result may not see its data any more.
+        second = [task for task in self._second if task.labels & security.restricted]
+        self._second = [task for task in self._second if task not in second]
+        waiting = [*second, *(task for queue in self._ready.values() for task in queue)]
+        self._ready.clear()
+        for task in sorted(waiting, key=lambda task: task.number):
+            task.opinions = None
+            task.since = 0.0
+            self._queue(task).append(task)
+
+    def agreed(self, control: Control) -> None:
+        """A worker is through with what it had when it was told of another policy: what has not come back is lost."""
+        for number in control.unsure.popleft():
+            task = control.take_back(number)
+            if task is not None:
+                self._anew(task)
+
+    def _anew(self, task: Task) -> None:
+        """A task goes to the next worker by another number: who still has it may say something of the first."""
+        self._deadlines.pop(task.number, None)
+        task.number = next(self._numbers)
+        self._again(task)
+
     def _queue(self, task: Task) -> deque[Task]:
         labels = task.labels & self.security.restricted
         return self._ready.setdefault(labels, deque())
@@ -415,6 +450,9 @@ class Pool:
             except Exception as error:
                 return self._fail(task, not_loaded(error))
             flags |= _protocol.PLAIN
+        task.pickled = control.trusted
+        if not task.pickled:
+            flags |= _protocol.PLAIN_RESULT
         if task.only is not None:
             flags |= _protocol.ONLY
             parts = [*parts, task.only.tobytes()]
@@ -461,11 +499,14 @@ class Pool:
             text = bytes(parts[0]).decode(errors="replace") if parts else "the stage cannot be loaded"
             return self._fail(task, StageError(f"{text} (worker {control})"))
         task.stage.took(seconds, task.token.count, task.token.size)
+        if task.pickled and not control.trusted:
+            # It was when it got the task.
+            return self._again(task)
         try:
-            failures = self._failures(control, parts, count) if word & _protocol.SOME_FAILED else None
+            failures = self._failures(task, control, parts, count) if word & _protocol.SOME_FAILED else None
             if task.mode is Mode.TEST:
                 token = Token((), 1 if word & _protocol.YES else 0, task.token.labels)
-            elif control.trusted:
+            elif task.pickled:
                 token = Token(parts, count, task.labels_out)
             else:
                 items = _plain.load(parts)
@@ -520,14 +561,14 @@ class Pool:
         self._fail(task, ResultsDiffer(what))
         return None
 
-    def _failures(self, control: Control, parts: list[Any], count: int) -> dict[int, Failure]:
+    def _failures(self, task: Task, control: Control, parts: list[Any], count: int) -> dict[int, Failure]:
         listed = _plain.load([parts.pop(0)])
         failures = {}
         for at, (what, text, pickled) in listed.items():
             if not 0 <= at < count:
                 raise ValueError("the failure of an item that it was not given")
             error: BaseException | None = None
-            if pickled is not None and control.trusted:
+            if pickled is not None and task.pickled:
                 # Of a class that is not here it comes as text.
                 with contextlib.suppress(Exception):
                     error = load([pickled])

@@ -6,6 +6,8 @@
       |  TASK: an instruction's number; its token ----------->
       |  <----------------------- RESULT: that number; a token
       |  CANCEL: that number; RELEASE ----------------------->
+      |  POLICY: the document that links follow from now on -->
+      |  <------------- AGREED: through with all that came before
 
 Each is a message of buffers with a number and a word (`gambeson._native.NativeOutbox`). Over which of a worker's two
 links it goes, sealed or not, is what the policy says of it.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 CLASS: Final = "task"
 """The class of a farm's links, by which rules of a policy go."""
 
@@ -31,6 +33,7 @@ class ToWorker(enum.IntEnum):
     TASK = 2
     CANCEL = 3
     RELEASE = 4
+    POLICY = 5
     ECHO = 9
 
 
@@ -39,6 +42,7 @@ class ToManager(enum.IntEnum):
 
     HELLO = 1
     RESULT = 2
+    AGREED = 3
     LOST = 16
     WAKE = 17
 
@@ -70,6 +74,8 @@ SEAL: Final = 1 << 25
 """The result goes over the sealed link."""
 ONLY: Final = 1 << 26
 """The last buffer says which items it is about: numbers of 4 bytes, little-endian."""
+PLAIN_RESULT: Final = 1 << 27
+"""The result has to be in the plain form: this worker's are not unpickled."""
 
 # A result's word: these, and above them the microseconds that it took.
 SOME_FAILED: Final = 1

@@ -6,11 +6,15 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
+from typing import Final
 
 from gambeson.farm._annotation import Marks, check_label
 from gambeson.farm._protocol import CLASS
 from gambeson.link import Policy
 from gambeson.link._policy import trusting
+
+SEALED: Final = trusting([], CLASS)
+"""The policy that seals everything."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,17 @@ class Security:
                 return file.read()
         return trusting(self.trusted, CLASS)
 
+    def policy(self) -> Policy:
+        """The policy of the manager's end."""
+        return Policy.parse(self.document, "the farm's policy")
+
+    def document_for(self, place: Place) -> str:
+        """The policy of links to a worker there, by which it goes."""
+        return SEALED if self._insecure(place) else self.document
+
+    def _insecure(self, place: Place) -> str | None:
+        return next((host for host in self.insecure_hosts if _is_at(place, host)), None)
+
     def may_see(self, place: Place, labels: frozenset[str]) -> bool:
         """Whether data with these labels may go there."""
         restricted = labels & self.restricted
@@ -89,9 +104,8 @@ class Security:
 
     def decide(self, place: Place, weakest: str, marks: Marks, labels: frozenset[str]) -> Decision:
         """How a task goes there: `weakest` is what the policy of the links makes of it, `privacy` or `integrity`."""
-        for host in self.insecure_hosts:
-            if _is_at(place, host):
-                return Decision(True, f"{host} is an insecure host")
+        if host := self._insecure(place):
+            return Decision(True, f"{host} is an insecure host")
         if marks.code:
             return Decision(True, "the code is sensitive")
         if labels:

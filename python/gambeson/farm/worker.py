@@ -32,7 +32,7 @@ from gambeson.farm._joining import join
 from gambeson.farm._protocol import Mode, ToManager, ToWorker
 from gambeson.farm._run import Cancelled, Described, Failures, Functions, described, run
 from gambeson.farm._token import Parts, dump, load
-from gambeson.link import Answers, Caveat, Domain, Error, Identity, Policy, Protection, Trust
+from gambeson.link import Answers, Capability, Caveat, Domain, Error, Identity, Lost, Policy, Protection, Trust
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -49,7 +49,8 @@ class Interpreter:
         self._manager = bytes.fromhex(invitation.manager)
         self._job = bytes.fromhex(invitation.job)
         self._pinned = pinned
-        self._plain = invitation.plain
+        self._plain = False
+        """Whether the result of the task at hand has to be in the plain form."""
         self._largest = invitation.largest
         self._stages: dict[int, Functions | StageError] = {}
         self._early: dict[int, list[_native.Taken]] = {}
@@ -71,6 +72,7 @@ class Interpreter:
         inboxes = [
             (int(ToWorker.STAGE), self._tasks),
             (int(ToWorker.TASK), self._tasks),
+            (int(ToWorker.POLICY), self._tasks),
             (int(ToWorker.CANCEL), self._orders),
             (int(ToWorker.RELEASE), self._orders),
         ]
@@ -80,13 +82,11 @@ class Interpreter:
         self._connect(invitation)
 
     def _connect(self, invitation: Invitation) -> None:
-        """Binds the two links to the manager, and says who is here."""
-        to_manager = self._domain.startpoint(bytes.fromhex(invitation.startpoint))
-        sealed = self._domain.startpoint(to_manager.capability.narrow(Caveat.protection(Protection.PRIVACY)))
-        self._sealed = _native.NativeOutbox(sealed._native)
-        clear = to_manager.protection is not Protection.PRIVACY
-        self._clear = _native.NativeOutbox(to_manager._native) if clear else self._sealed
-        self._links = (to_manager, sealed)
+        """Binds the links to the manager, and says who is here."""
+        self._to_manager = Capability.decode(bytes.fromhex(invitation.startpoint))
+        self._link = self._domain.startpoint(self._to_manager.narrow(Caveat.protection(Protection.PRIVACY)))
+        self._sealed = self._clear = _native.NativeOutbox(self._link._native)
+        self._open_clear()
         hello = {
             "version": _protocol.VERSION,
             "python": platform.python_version(),
@@ -100,16 +100,46 @@ class Interpreter:
         here = self._endpoint.startpoint([])
         self._sealed.post(ToManager.HELLO, 0, 0, [json.dumps(hello).encode(), here.encode()])
 
+    def _open_clear(self) -> None:
+        """Opens the link for what need not be sealed, if the policies of both ends leave one that is weaker."""
+        try:
+            clear = self._domain.startpoint(self._to_manager)
+        except Error:
+            # The manager has another policy by now, and will say so.
+            return
+        if clear.protection is not Protection.PRIVACY:
+            self._clear = _native.NativeOutbox(clear._native)
+        clear.close()
+
+    def _follow(self, document: str) -> None:
+        """The manager has another policy."""
+        # What waits for its code waits for what was lost with a link.
+        self._early.clear()
+        if self._clear is not self._sealed:
+            self._clear.close()
+            self._clear = self._sealed
+        self._domain.set_policy(Policy.parse(document, "the manager's policy"))
+        self._open_clear()
+        self._sealed.post(ToManager.AGREED, 0, 0, [b""])
+
+    def _post(self, word: int, number: int, said: int, parts: Parts) -> None:
+        """Sends what came of a task, which had that word."""
+        if not word & _protocol.SEAL and self._clear is not self._sealed:
+            # A link that the manager has ended is none; what is sealed may go anyway.
+            with contextlib.suppress(Error):
+                return self._clear.post(ToManager.RESULT, number, said, parts)
+        return self._sealed.post(ToManager.RESULT, number, said, parts)
+
     def serve(self) -> None:
         """Computes until the manager releases this worker, or is gone."""
         threading.Thread(target=self._heed, name="orders", daemon=True).start()
         while True:
             try:
-                messages = self._tasks.take(16, None)
-            except Error:
+                for message in self._tasks.take(16, None):
+                    self._take(message)
+            except Lost:
+                # The manager has released this worker, or is gone.
                 return
-            for message in messages:
-                self._take(message)
 
     def _take(self, message: _native.Taken) -> None:
         _, kind, number, word, parts = message
@@ -122,8 +152,13 @@ class Interpreter:
             else:
                 # Its code comes over the other link.
                 self._early.setdefault(stage, []).append(message)
+        elif kind == ToWorker.POLICY:
+            self._follow(bytes(parts[0]).decode())
 
     def _load(self, stage: int, parts: list[bytes | memoryview]) -> None:
+        if stage in self._stages:
+            # It comes again if the manager was not sure that it had arrived.
+            return
         try:
             code = StagedCode.decode(parts)
             code.check(self._manager, self._job, self._pinned)
@@ -135,9 +170,9 @@ class Interpreter:
 
     def _compute(self, number: int, word: int, parts: list[Any]) -> None:
         functions = self._stages[word & _protocol.STAGE_MASK]
-        outbox = self._sealed if word & _protocol.SEAL else self._clear
+        self._plain = bool(word & _protocol.PLAIN_RESULT)
         if isinstance(functions, StageError):
-            outbox.post(ToManager.RESULT, number, _protocol.NOT_LOADED, [str(functions).encode()])
+            self._post(word, number, _protocol.NOT_LOADED, [str(functions).encode()])
             return
         mode = Mode(word >> _protocol.STAGE_BITS & _protocol.MODE_MASK)
         only = array("I", bytes(parts.pop())) if word & _protocol.ONLY else None
@@ -147,7 +182,7 @@ class Interpreter:
             text = f"the data of a task cannot be loaded: {type(error).__name__}: {error}"
             if isinstance(error, ImportError):
                 text += "; install that on the worker, or define it in the program itself"
-            outbox.post(ToManager.RESULT, number, _protocol.NOT_LOADED, [text.encode()])
+            self._post(word, number, _protocol.NOT_LOADED, [text.encode()])
             return
         began = time.perf_counter()
         try:
@@ -159,19 +194,19 @@ class Interpreter:
         except Cancelled:
             # Perhaps in the midst of the end.
             self._end()
-            outbox.post(ToManager.RESULT, number, 0, [b""])
+            self._post(word, number, 0, [b""])
             return
         took = time.perf_counter() - began
         if mode is Mode.TEST and not failures:
-            outbox.post(ToManager.RESULT, number, _protocol.result_word(_protocol.YES if results else 0, took), [b""])
+            self._post(word, number, _protocol.result_word(_protocol.YES if results else 0, took), [b""])
             return
         answer, flags = self._answer(results, failures)
         try:
-            outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
+            self._post(word, number, _protocol.result_word(flags, took), answer)
         except Error as error:
             text = f"the result cannot be sent: {error}"
             answer, flags = self._answer([None] * len(results), _all_failed(len(results), text))
-            outbox.post(ToManager.RESULT, number, _protocol.result_word(flags, took), answer)
+            self._post(word, number, _protocol.result_word(flags, took), answer)
 
     def _begin(self, number: int) -> None:
         """From now on until `_end` the task can be cancelled.
@@ -258,7 +293,7 @@ class Interpreter:
         while True:
             time.sleep(1.0)
             try:
-                self._links[1].carrier  # noqa: B018
+                self._link.carrier  # noqa: B018
             except Error as error:
                 print(f"gambeson worker: {error}; this worker ends", file=sys.stderr)
                 os._exit(1)
