@@ -11,6 +11,9 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use super::{Carrier, Kind};
 
+/// How connections within the host go about congestion.
+const UNPACED: &str = "reno";
+
 /// A TCP connection to one other domain.
 #[derive(Debug)]
 pub struct Tcp {
@@ -45,6 +48,13 @@ impl Tcp {
     fn new(stream: TcpStream, peer: SocketAddr, relayed: bool) -> io::Result<Tcp> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
+        let local = stream.local_addr()?.ip();
+        if local == peer.ip() || local.is_loopback() {
+            // Within the host there is nothing to be congested, and a system whose rule paces connections (BBR) would have
+            // a timer between segments, which takes longer than they do. This rule every kernel has, and anybody may choose;
+            // one that refuses keeps its own.
+            let _ = rustix::net::sockopt::set_tcp_congestion(&stream, UNPACED);
+        }
         Ok(Tcp { stream, kind: Kind::Tcp { peer, relayed }, drained: false, full: false })
     }
 
