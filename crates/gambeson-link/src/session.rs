@@ -34,8 +34,9 @@ pub(crate) use change::Search;
 const LONGEST: usize = record::capacity(RECORD_MAX);
 /// Bytes that are written together, and not as soon as they are there, if more is likely to come.
 const HELD_MAX: u64 = 16 << 10;
-/// How many bytes come before the peer is told that they have.
-const ACKNOWLEDGE: u64 = 256 << 10;
+/// How many bytes come before the peer is told that they have; half of that if something goes there anyway, such as credit,
+/// so that it is woken for both at once.
+const ACKNOWLEDGE: u64 = 512 << 10;
 /// Reads of one turn.
 const TURN: u32 = 16;
 /// Carriers that may bring something unacceptable in a row: beyond, somebody does not let the session go on.
@@ -546,7 +547,8 @@ impl Session {
                 }
             }
         }
-        if !self.forgets() && self.incoming.taken() - self.acknowledged >= ACKNOWLEDGE {
+        let due = if self.out.waits() { ACKNOWLEDGE / 2 } else { ACKNOWLEDGE };
+        if !self.forgets() && self.incoming.taken() - self.acknowledged >= due {
             self.acknowledged = self.incoming.taken();
             self.say(cache, word::ARRIVED, self.acknowledged, &[]);
         }
