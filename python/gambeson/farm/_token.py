@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Parts = list["Buffer"]
 
+LONG = 64 << 10
+"""Bytes of an item that are worth a buffer of their own."""
+
 NO_LABELS: frozenset[str] = frozenset()
 
 
@@ -68,8 +71,28 @@ def not_loaded(error: Exception) -> StageError:
     return failure
 
 
+class _Beside:
+    """An item of bytes that is pickled as a buffer; it is loaded as bytes."""
+
+    def __init__(self, item: bytes) -> None:
+        self._item = item
+
+    def __reduce__(self) -> tuple[type[bytes], tuple[pickle.PickleBuffer]]:
+        return bytes, (pickle.PickleBuffer(self._item),)
+
+
+def _beside(items: list[Any]) -> list[Any]:
+    """These items, long bytes as buffers: pickle would copy them into the stream, and out of it again."""
+    # An item that is there twice stays one.
+    beside = {id(item): _Beside(item) for item in items if type(item) is bytes and len(item) >= LONG}
+    return [beside.get(id(item), item) for item in items]
+
+
 def dump(value: object) -> Parts:
     """Pickles something: a stream, and the buffers that stay where they are."""
+    # The first item tells what the others are, so that those who have none pay nothing.
+    if type(value) is list and value and type(value[0]) is bytes:
+        value = _beside(value)
     buffers: list[pickle.PickleBuffer] = []
     try:
         stream = pickle.dumps(value, 5, buffer_callback=buffers.append)
