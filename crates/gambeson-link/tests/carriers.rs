@@ -255,3 +255,12 @@ fn over_libfabric_nobody_listening_is_said() {
     let error = ofi::Listener::bind("tcp;ofi_rxm", Some("203.0.113.7")).err().expect("no interface of this host");
     assert!(error.to_string().starts_with("cannot listen over libfabric's tcp;ofi_rxm"), "{error}");
 }
+
+#[test]
+fn tcp_within_the_host_is_not_paced() {
+    let (near, far) = tcp_pair();
+    for end in [near, far] {
+        let rule = rustix::net::sockopt::tcp_congestion(end.descriptor());
+        assert_eq!(rule.expect("every TCP connection has one"), "reno");
+    }
+}
