@@ -1,0 +1,25 @@
+//! What can go wrong, in sentences.
+
+use std::fmt;
+
+/// Why a process was not started, or somebody not certified.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request or a file says something that cannot be.
+    Senseless(String),
+    /// Somebody may not have what he asks for.
+    Refused(String),
+    /// The system, a file or the network does not do what is needed.
+    Unavailable(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Senseless(what) | Error::Refused(what) | Error::Unavailable(what) => out.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
