@@ -3,9 +3,23 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`authority`] | who certifies the site's hosts and users, and for how long |
+//! | [`daemon`], [`rules`], [`audit_log`] | `gambesond`: who may start what, and what was started |
+//! | [`requester`] | who wants processes |
+//! | [`wire`] | orders for processes, and what is said of them |
+//! | [`nursery`] | keepers of processes, forked from a process that holds no secret |
 #![deny(unsafe_code)]
 
+mod account;
+pub mod audit_log;
 pub mod authority;
+pub mod daemon;
 mod error;
+mod execute;
+mod keeper;
+pub mod nursery;
+pub mod requester;
+pub mod rules;
+mod serve;
+pub mod wire;
 
 pub use error::Error;

@@ -129,8 +129,11 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     ))
 }
 
-/// Refuses a file that somebody other than root and this user could have written.
-pub(crate) fn others_cannot_write(what: &str, path: &Path, metadata: &Metadata) -> Result<(), String> {
+/// Whether nobody but root and this user could have written a file.
+///
+/// # Errors
+/// A sentence: somebody else could have.
+pub fn others_cannot_write(what: &str, path: &Path, metadata: &Metadata) -> Result<(), String> {
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {
         return Err(format!(

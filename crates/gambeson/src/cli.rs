@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::part;
 use crate::commands::{
-    audit, bench, completion, directory, doctor, enter, file, keep, key, manual, policy, proxy, relay, run, sim, start,
-    worker,
+    audit, bench, completion, daemon, directory, doctor, enter, exec, file, keep, key, manual, policy, proxy, relay,
+    run, sim, start, worker,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -30,6 +30,9 @@ pub(crate) enum Command {
     File(file::Arguments),
     Proxy(proxy::Arguments),
     Relay(relay::Arguments),
+    Daemon(daemon::Arguments),
+    Exec(exec::Arguments),
+    AuditLog(daemon::AuditLog),
     Worker(worker::Worker),
     Station(worker::Station),
     Audit(audit::Arguments),
@@ -62,6 +65,9 @@ impl Command {
             Self::File(arguments) => file::execute(&arguments),
             Self::Proxy(arguments) => proxy::execute(&arguments),
             Self::Relay(arguments) => relay::execute(&arguments),
+            Self::Daemon(arguments) => daemon::execute(&arguments),
+            Self::Exec(arguments) => exec::execute(&arguments),
+            Self::AuditLog(arguments) => arguments.execute(),
             Self::Worker(arguments) => arguments.execute(),
             Self::Station(arguments) => arguments.execute(),
             Self::Audit(arguments) => audit::execute(&arguments),

@@ -125,6 +125,18 @@ impl From<KeyError> for Failure {
     }
 }
 
+impl From<gambeson_launch::Error> for Failure {
+    fn from(error: gambeson_launch::Error) -> Self {
+        use gambeson_launch::Error::{Senseless, Unavailable};
+        let status = match &error {
+            Senseless(_) => Status::Policy,
+            Unavailable(_) => Status::Unavailable,
+            _ => Status::Refused,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)

@@ -24,6 +24,7 @@ mod proxy;
 mod python;
 mod relay;
 mod report;
+mod site_files;
 mod supervise;
 mod trace;
 

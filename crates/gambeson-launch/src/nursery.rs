@@ -1,0 +1,140 @@
+//! Where keepers come from: a process that is forked before the daemon has threads, keys or connections.
+//!
+//! ```text
+//!  gambesond ──fork── nursery ──fork── keeper of an order ── its processes, under the account
+//!      └──────────────── a socket ──────────┘
+//! ```
+//! A keeper is ready as fast as the kernel forks a small process, and what it inherits holds no secret of the daemon's. The
+//! nursery ends when the daemon does, and so do the keepers.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::{DumpableBehavior, WaitOptions, set_dumpable_behavior, wait};
+
+use crate::keeper;
+
+/// The way to the nursery.
+#[derive(Debug)]
+pub struct Nursery(OwnedFd);
+
+impl Nursery {
+    /// Forks it. To be called before the process has any thread beside its first, and any secret.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn fork() -> io::Result<Self> {
+        let (ours, theirs) = pair()?;
+        match fork()? {
+            Parent => Ok(Nursery(ours)),
+            Child => {
+                drop(ours);
+                tend(&theirs);
+                process::exit(0);
+            }
+        }
+    }
+
+    /// Has a keeper made for what is in `work`; the socket to it.
+    pub(crate) fn keeper(&self, work: &[u8]) -> io::Result<OwnedFd> {
+        let (ours, theirs) = pair()?;
+        let memory = memfd_create("order", MemfdFlags::CLOEXEC)?;
+        let mut rest = work;
+        while !rest.is_empty() {
+            rest = &rest[rustix::io::write(&memory, rest)?..];
+        }
+        send(&self.0, b"k", &[theirs.as_fd(), memory.as_fd()])?;
+        Ok(ours)
+    }
+}
+
+/// Makes keepers until the daemon is gone.
+fn tend(daemon: &OwnedFd) {
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    loop {
+        let mut wanted = [PollFd::new(daemon, PollFlags::IN)];
+        let _ = poll(&mut wanted, Some(&Timespec::try_from(REAP).expect("a second")));
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        if wanted[0].revents().is_empty() {
+            continue;
+        }
+        let mut word = [0; 1];
+        match receive(daemon, &mut word) {
+            Ok((1, descriptors)) => {
+                let Ok([socket, work]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };
+                // When there is no room for a process more, the socket closes, and the daemon hears of it by that.
+                if matches!(fork(), Ok(Child)) {
+                    keeper::keep(socket, work);
+                    process::exit(0);
+                }
+            }
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}
+
+/// Which of the two a process is.
+enum Forked {
+    Parent,
+    Child,
+}
+use Forked::{Child, Parent};
+
+#[allow(unsafe_code)]
+fn fork() -> io::Result<Forked> {
+    // SAFETY: the process has one thread, so the child finds no lock that nobody will ever open.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(Child),
+        _ => Ok(Parent),
+    }
+}
+
+/// Two ends that keep messages apart and carry descriptors.
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends a message with descriptors.
+pub(crate) fn send(socket: &OwnedFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut room);
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    loop {
+        match sendmsg(socket, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            sent => return Ok(sent.map(drop)?),
+        }
+    }
+}
+
+/// Takes a message and its descriptors; of no length when the other end is gone.
+pub(crate) fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut room);
+    let came = recvmsg(socket, &mut [IoSliceMut::new(message)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut descriptors = Vec::new();
+    for part in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = part {
+            descriptors.extend(rights);
+        }
+    }
+    Ok((came.bytes, descriptors))
+}
+
+/// No message has more of them: a process's three streams.
+const DESCRIPTORS_MAX: usize = 3;
+/// Keepers that have ended are cleared away so often.
+const REAP: Duration = Duration::from_secs(1);
