@@ -378,6 +378,14 @@ impl Domain {
         Ok(was)
     }
 
+    /// Shows this certificate in handshakes from now on: a newer one for the same key. Sessions that there are go on.
+    ///
+    /// # Errors
+    /// When it is for another key, or cannot be used.
+    pub fn set_identity(&self, identity: Identity) -> Result<(), Error> {
+        self.shared.party.show(identity)
+    }
+
     /// Signs code that others are to run for this domain.
     ///
     /// # Errors

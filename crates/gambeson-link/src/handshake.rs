@@ -30,14 +30,14 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::sign::SigningKey;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName,
-    ServerConfig, ServerConnection, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
+    DistinguishedName, ServerConfig, ServerConnection, SignatureScheme,
 };
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::identity::{Expected, Identity, KeyHash, Peer, ROLE, Trust};
+use crate::identity::{DNS_ROLE, Expected, Identity, KeyHash, Peer, ROLE, Trust};
 use crate::site::Site;
 
 const PROTOCOL: &[u8] = b"gambeson-link/1";
@@ -60,8 +60,36 @@ pub(crate) struct Party {
     address: Option<IpAddr>,
     rank: Option<u32>,
     key: Arc<dyn SigningKey>,
+    shown: RwLock<Shown>,
+    verifier: Arc<Verifier>,
+}
+
+/// The certificate that new handshakes show, with all that TLS wants to have beside it.
+#[derive(Clone)]
+struct Shown {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+}
+
+impl Shown {
+    fn new(identity: Identity, verifier: &Arc<Verifier>) -> Result<Self, rustls::Error> {
+        let provider = &verifier.provider;
+        let mut client = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier.clone())
+            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?;
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(verifier.clone())
+            .with_single_cert(identity.chain, identity.key)?;
+        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client.enable_sni = false;
+        client.resumption = rustls::client::Resumption::disabled();
+        server.alpn_protocols = vec![PROTOCOL.to_vec()];
+        server.send_tls13_tickets = 0;
+        Ok(Shown { client: Arc::new(client), server: Arc::new(server) })
+    }
 }
 
 impl Party {
@@ -73,35 +101,32 @@ impl Party {
         address: Option<IpAddr>,
         rank: Option<u32>,
     ) -> Result<Self, Error> {
-        let unusable =
-            |cause: rustls::Error| Error::Identity(format!("the certificate or its key cannot be used: {cause}"));
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let trust = Arc::new(trust);
         let pinned = Arc::new(RwLock::new(trust.pinned.clone()));
         let verifier = Verifier { trust: trust.clone(), pinned: pinned.clone(), provider: provider.clone() };
         let verifier = Arc::new(verifier);
         let hash = identity.key_hash();
-        let key = provider.key_provider.load_private_key(identity.key.clone_key()).map_err(unusable)?;
-        let client = ClientConfig::builder_with_provider(provider.clone())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(unusable)?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier.clone())
-            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key());
-        let mut client = client.map_err(unusable)?;
-        let server = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(unusable)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(identity.chain, identity.key);
-        let mut server = server.map_err(unusable)?;
-        client.alpn_protocols = vec![PROTOCOL.to_vec()];
-        client.enable_sni = false;
-        client.resumption = rustls::client::Resumption::disabled();
-        server.alpn_protocols = vec![PROTOCOL.to_vec()];
-        server.send_tls13_tickets = 0;
-        let (client, server) = (Arc::new(client), Arc::new(server));
-        Ok(Party { trust, pinned, site, hash, host, address, rank, key, client, server })
+        let key = provider.key_provider.load_private_key(identity.key.clone_key());
+        let key = key.map_err(|cause| unusable(&cause))?;
+        let shown = Shown::new(identity, &verifier).map_err(|cause| unusable(&cause))?;
+        Ok(Party { trust, pinned, site, hash, host, address, rank, key, shown: RwLock::new(shown), verifier })
+    }
+
+    /// Shows another certificate for the same key from now on.
+    pub(crate) fn show(&self, identity: Identity) -> Result<(), Error> {
+        if identity.key_hash() != self.hash {
+            let what =
+                "the certificate is for another key; a domain keeps its key, by which startpoints and sessions go";
+            return Err(Error::Identity(what.into()));
+        }
+        let shown = Shown::new(identity, &self.verifier).map_err(|cause| unusable(&cause))?;
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = shown;
+        Ok(())
+    }
+
+    fn shown(&self) -> Shown {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn key_hash(&self) -> KeyHash {
@@ -163,14 +188,14 @@ impl Handshake {
     pub(crate) fn connect(party: &Arc<Party>, over: Transport, expected: Expected) -> Result<Self, Error> {
         // TLS wants a name to look for in the certificate; ours are known by their keys.
         let name = ServerName::try_from("gambeson").expect("a DNS name");
-        let tls = ClientConnection::new(party.client.clone(), name);
+        let tls = ClientConnection::new(party.shown().client, name);
         let tls = Connection::Client(tls.map_err(|cause| refused(&cause))?);
         Ok(Self::new(tls, Side::Client, party, over, Some(expected)))
     }
 
     /// Accepts who came over a transport.
     pub(crate) fn accept(party: &Arc<Party>, over: Transport) -> Result<Self, Error> {
-        let tls = ServerConnection::new(party.server.clone());
+        let tls = ServerConnection::new(party.shown().server);
         let tls = Connection::Server(tls.map_err(|cause| refused(&cause))?);
         Ok(Self::new(tls, Side::Server, party, over, None))
     }
@@ -341,9 +366,9 @@ impl Handshake {
                     }
                     let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| bad_certificate());
                     let parsed = parsed.map_err(|cause| refused(&cause))?;
-                    let name = parsed.valid_dns_names().next().unwrap_or("without a name").to_owned();
-                    let roles = parsed.valid_uri_names().filter_map(|uri| uri.strip_prefix(ROLE)).map(str::to_owned);
-                    (name, roles.collect())
+                    let (name, roles) = (parsed.valid_dns_names().next(), roles(&parsed));
+                    let name = name.or(roles.last().map(String::as_str)).unwrap_or("without a name").to_owned();
+                    (name, roles)
                 }
                 _ => continue,
             };
@@ -423,6 +448,18 @@ impl Greeting {
     }
 }
 
+/// What a certificate says that its owner may be asked to be: what its URIs name, and `dns:NAME` for each DNS name.
+fn roles(certificate: &webpki::EndEntityCert<'_>) -> Vec<String> {
+    let named = certificate.valid_uri_names().filter_map(|uri| uri.strip_prefix(ROLE));
+    let named = named.filter(|role| !role.starts_with(DNS_ROLE)).map(str::to_owned);
+    let hosts = certificate.valid_dns_names().map(|name| format!("{DNS_ROLE}{}", name.to_ascii_lowercase()));
+    named.chain(hosts).collect()
+}
+
+fn unusable(cause: &rustls::Error) -> Error {
+    Error::Identity(format!("the certificate or its key cannot be used: {cause}"))
+}
+
 fn bad_certificate() -> rustls::Error {
     rustls::Error::InvalidCertificate(CertificateError::BadEncoding)
 }
@@ -438,8 +475,10 @@ fn verified(trust: &Trust, chain: &[CertificateDer<'_>], side: Side) -> Result<(
         parsed.verify_for_usage(algorithms.all, &roots.roots, intermediates, UnixTime::now(), usage, None, None);
     checked.map(drop).map_err(|cause| {
         rustls::Error::InvalidCertificate(match cause {
-            webpki::Error::CertExpired { .. } => CertificateError::Expired,
-            webpki::Error::CertNotValidYet { .. } => CertificateError::NotValidYet,
+            webpki::Error::CertExpired { time, not_after } => CertificateError::ExpiredContext { time, not_after },
+            webpki::Error::CertNotValidYet { time, not_before } => {
+                CertificateError::NotValidYetContext { time, not_before }
+            }
             _ => CertificateError::UnknownIssuer,
         })
     })
@@ -555,15 +594,35 @@ impl ClientCertVerifier for Verifier {
 fn refused(cause: &rustls::Error) -> Error {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
     Error::Refused(match cause {
-        InvalidCertificate(CertificateError::Expired) => "the other end's certificate has expired".into(),
-        InvalidCertificate(CertificateError::NotValidYet) => {
-            "the other end's certificate is not valid yet; compare the clocks".into()
-        }
+        InvalidCertificate(CertificateError::ExpiredContext { time, not_after }) => format!(
+            "the other end's certificate expired {} ago by this host's clock; it has to be renewed there, or the clocks \
+             differ",
+            apart(*time, *not_after)
+        ),
+        InvalidCertificate(CertificateError::NotValidYetContext { time, not_before }) => format!(
+            "the other end's certificate is not valid yet: it will be in {} by this host's clock; compare the clocks",
+            apart(*not_before, *time)
+        ),
         InvalidCertificate(CertificateError::UnknownIssuer) => {
             "the other end's key is neither pinned here nor certified by an authority that is accepted here".into()
+        }
+        AlertReceived(AlertDescription::CertificateExpired) => {
+            "this end's certificate has expired, or is not valid yet, by the other end's clock; renew it, or compare the \
+             clocks"
+                .into()
         }
         AlertReceived(alert) => format!("the other end refuses this one (TLS alert {alert:?}): its log says why"),
         InvalidMessage(_) => "the other end does not speak TLS: it is no Gambeson domain".into(),
         cause => format!("the handshake failed: {cause}"),
     })
+}
+
+/// How long it is from one moment to a later one: `40 s`, `3 h`
+fn apart(later: UnixTime, earlier: UnixTime) -> String {
+    match later.as_secs().saturating_sub(earlier.as_secs()) {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
 }

@@ -139,8 +139,9 @@ impl Trust {
         self
     }
 
-    /// Accepts certificates that these authorities signed, for servers and for clients. The name is the certificate's
-    /// first DNS name, the roles are what its URIs of the form `gambeson:role:NAME` name.
+    /// Accepts certificates that these authorities signed, for servers and for clients. The roles are what its URIs of the
+    /// form `gambeson:role:NAME` name, and `dns:NAME` for each of its DNS names, in small letters. The name is the
+    /// certificate's first DNS name, or else the last of its roles.
     ///
     /// # Errors
     /// When the text holds no certificate of an authority.
@@ -196,3 +197,6 @@ pub struct Peer {
 
 /// The prefix of a role among a certificate's URIs.
 pub(crate) const ROLE: &str = "gambeson:role:";
+
+/// The prefix of a role that a DNS name stands for; no URI names such a one.
+pub(crate) const DNS_ROLE: &str = "dns:";
