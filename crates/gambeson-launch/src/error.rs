@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Error {
     /// The request or a file says something that cannot be.
     Senseless(String),
+    /// A daemon's rules cannot be followed.
+    Rules(String),
     /// Somebody may not have what he asks for.
     Refused(String),
     /// The system, a file or the network does not do what is needed.
@@ -17,7 +19,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Senseless(what) | Error::Refused(what) | Error::Unavailable(what) => out.write_str(what),
+            Error::Senseless(what) | Error::Rules(what) | Error::Refused(what) | Error::Unavailable(what) => {
+                out.write_str(what)
+            }
         }
     }
 }

@@ -88,7 +88,7 @@ impl Rules {
             fs::metadata(path).map_err(|cause| Error::Unavailable(format!("{}: {cause}", path.display())))?;
         gambeson_site::policy::others_cannot_write("the daemon's rules", path, &metadata).map_err(Error::Refused)?;
         let senseless =
-            |why: String| Error::Senseless(format!("the daemon's rules {} cannot be followed: {why}", path.display()));
+            |why: String| Error::Rules(format!("the daemon's rules {} cannot be followed: {why}", path.display()));
         let rules: Self = toml::from_str(&text).map_err(|cause| senseless(cause.to_string()))?;
         for allow in &rules.allow {
             allow.what().map_err(senseless)?;

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::part;
 use crate::commands::{
-    audit, bench, completion, daemon, directory, doctor, enter, exec, file, keep, key, manual, policy, proxy, relay,
-    run, sim, start, worker,
+    audit, bench, completion, daemon, directory, doctor, enroll, enter, exec, file, init, keep, key, manual, policy,
+    proxy, relay, run, sim, site, start, worker,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -26,6 +26,9 @@ pub(crate) enum Command {
     Doctor(doctor::Arguments),
     Policy(policy::Arguments),
     Directory(directory::Arguments),
+    Init(init::Arguments),
+    Enroll(enroll::Arguments),
+    Site(site::Arguments),
     Key(key::Arguments),
     File(file::Arguments),
     Proxy(proxy::Arguments),
@@ -61,6 +64,9 @@ impl Command {
             Self::Doctor(arguments) => doctor::execute(&arguments),
             Self::Policy(arguments) => policy::execute(&arguments),
             Self::Directory(arguments) => directory::execute(&arguments),
+            Self::Init(arguments) => init::execute(&arguments),
+            Self::Enroll(arguments) => enroll::execute(&arguments),
+            Self::Site(arguments) => site::execute(&arguments),
             Self::Key(arguments) => key::execute(&arguments),
             Self::File(arguments) => file::execute(&arguments),
             Self::Proxy(arguments) => proxy::execute(&arguments),

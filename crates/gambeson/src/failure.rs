@@ -54,11 +54,13 @@ Exit status:
   64          the command line is wrong
   65          an experiment or a trace makes no sense (sim), or a file is no export of labels (key)
   69          mpiexec, a Python with Gambeson's package, or a file, a key store or a label
-              Gambeson needs, was not found
+              Gambeson needs, was not found; a file cannot be written, or another host not
+              be reached (init, enroll, site)
   70          refused: the messages would not be protected as the policy says (run),
               the site directory does not hold (directory), a key store was open to
               others or altered (key), or the other end is not who was expected, does
-              not accept this one, or an identity is open to others (proxy)
+              not accept this one, or an identity is open to others (proxy, enroll, site),
+              or there is a site already (init)
   71          the operating system refused something
   75          not everything could be heard (audit)
   77          this user may not listen on the network interfaces (audit), or not use a key:
@@ -127,9 +129,10 @@ impl From<KeyError> for Failure {
 
 impl From<gambeson_launch::Error> for Failure {
     fn from(error: gambeson_launch::Error) -> Self {
-        use gambeson_launch::Error::{Senseless, Unavailable};
+        use gambeson_launch::Error::{Rules, Senseless, Unavailable};
         let status = match &error {
-            Senseless(_) => Status::Policy,
+            Senseless(_) => Status::Usage,
+            Rules(_) => Status::Policy,
             Unavailable(_) => Status::Unavailable,
             _ => Status::Refused,
         };

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{DumpableBehavior, Resource, getrlimit, set_dumpable_behavior};
+
+use crate::failure::Failure;
 
 /// A sentence about swap that would write secrets to a disk in clear.
 pub(crate) fn swap_warning() -> Option<String> {
@@ -40,4 +42,10 @@ pub(crate) fn locked_memory_max() -> Option<u64> {
 /// The name of this host.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Closes this process, through which secrets pass: no other may look into it, and no core file hold them.
+pub(crate) fn close_to_others() -> Result<(), Failure> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use data_encoding::BASE64;
+pub(crate) use gambeson_launch::authority::pem as encode;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -18,18 +18,6 @@ pub(crate) struct Secret {
     pub(crate) others: &'static str,
     /// `name it with --key, or make one with ...`
     pub(crate) remedy: &'static str,
-}
-
-pub(crate) fn encode(what: &str, der: &[u8]) -> Zeroizing<String> {
-    let coded = Zeroizing::new(BASE64.encode(der));
-    let mut text = Zeroizing::new(String::with_capacity(2 * coded.len() + 80));
-    text.push_str(&format!("-----BEGIN {what}-----\n"));
-    for line in coded.as_bytes().chunks(64) {
-        text.push_str(std::str::from_utf8(line).expect("base 64 is text"));
-        text.push('\n');
-    }
-    text.push_str(&format!("-----END {what}-----\n"));
-    text
 }
 
 /// Writes a file that is not there yet; `known` says who may count on one that is.

@@ -349,7 +349,7 @@ pub(crate) fn ssh_program() -> Vec<String> {
 }
 
 /// Open MPI offers alternatives after a colon; the first counts.
-fn words(program: &str) -> Vec<String> {
+pub(crate) fn words(program: &str) -> Vec<String> {
     program.split_whitespace().take_while(|word| *word != ":").map(str::to_owned).collect()
 }
 

@@ -1,1 +1,274 @@
 //! A site's authority: it certifies hosts and people for a few days at a time.
+//!
+//! ```text
+//!  a host or a person                          the authority's host
+//!    a key, which never leaves
+//!    Request: its public half, signed ──────────> who it is, an administrator says (first time)
+//!        over ssh, or links by a token            or the log of what was issued (renewals)
+//!    files: host.pem or identity.pem, <────────── Certified: a certificate, the authorities, where to renew
+//!           authority.pem, site.toml
+//! ```
+//!
+//! What a certificate says is never taken from the request. Whoever has a key says so by a signature under the request;
+//! over links the session's key has to be the same.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `certificate` | certificates as X.509 has them, and what can be told from one |
+//! | `request` | what asks for a certificate, and what answers |
+//! | `issued` | the log of what was issued and revoked |
+//! | `files` | where a host and a person have their site's files, and how they are written |
+//! | `token` | enrolment of a host by a token that is good once |
+//! | `renewal` | certificates that renew themselves |
+
+mod certificate;
+mod files;
+mod issued;
+mod renewal;
+mod request;
+mod token;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use gambeson_link::KeyHash;
+use gambeson_site::directory::now;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+pub use certificate::{Subject, Validity, check_name};
+use certificate::{authority_certificate, issue, new_key};
+pub use files::{Kind, Member, Newcomer, Site, host_folder, pem, user_folder};
+pub use issued::Standing;
+use issued::{Entry, Log, Record};
+pub use renewal::{Renewer, renew, serve};
+pub use request::{Certified, Request, key_hash};
+pub use token::{Offer, Token, join};
+
+/// The folder of an authority, in that of its host.
+const FOLDER: &str = "authority";
+/// What signs.
+const KEY: &str = "authority.key";
+/// What it is called, and how long it certifies for.
+const SETTINGS: &str = "authority.toml";
+/// Hosts whose clock is further away are not certified: one of both would find the certificate not valid.
+const SKEW_MAX: u64 = certificate::SKEW;
+
+/// What an administrator decides about an authority.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The site's name, which stands in every certificate.
+    pub name: String,
+    /// For how many days hosts and people are certified.
+    pub days: f64,
+}
+
+/// What a site certifies its hosts and people with.
+pub struct Authority {
+    settings: Settings,
+    site: Site,
+    key: rcgen::KeyPair,
+    authorities: String,
+    log: Mutex<Log>,
+}
+
+impl Authority {
+    /// Makes one in the folder of its host, with a key of its own, and the files by which hosts know it.
+    ///
+    /// # Errors
+    /// When there is a site in the folder, a name cannot be, or a file not be written.
+    pub fn create(folder: &Path, settings: &Settings, site: &Site) -> Result<Self, Error> {
+        check_name(&settings.name)?;
+        if !(settings.days > 0.0 && settings.days <= 365.0) {
+            return Err(Error::Senseless(format!(
+                "certificates for {} days: give a number above 0, and 365 at most; short ones are renewed by themselves",
+                settings.days
+            )));
+        }
+        Self::none_in(folder)?;
+        Self::make(folder, settings, site).inspect_err(|_| Self::remove(folder))?;
+        Self::open(folder)
+    }
+
+    fn make(folder: &Path, settings: &Settings, site: &Site) -> Result<(), Error> {
+        let own = folder.join(FOLDER);
+        let key = new_key()?;
+        let certificate = authority_certificate(&settings.name, &files::pair(&key)?)?;
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        let made = made.and_then(|()| DirBuilder::new().mode(0o700).create(&own));
+        made.map_err(|cause| files::unwritten(&own, &cause))?;
+        let text = toml::to_string(settings).expect("a name and a number are TOML");
+        files::write(&own.join(SETTINGS), 0o600, text.as_bytes())?;
+        files::write(&own.join(KEY), 0o600, pem("PRIVATE KEY", &key).as_bytes())?;
+        files::write(&folder.join(files::AUTHORITIES), 0o644, pem("CERTIFICATE", &certificate).as_bytes())?;
+        site.write(folder)
+    }
+
+    /// Makes sure that the folder of a host has no site's files.
+    ///
+    /// # Errors
+    /// When it has.
+    pub fn none_in(folder: &Path) -> Result<(), Error> {
+        for taken in [folder.join(FOLDER), folder.join(files::AUTHORITIES), folder.join(files::SITE)] {
+            if taken.exists() {
+                return Err(Error::Refused(format!(
+                    "{} is there: this is a host of a site already, and a second authority would lock out what the first \
+                     certified; add hosts with `gambeson enroll`, or name another --folder",
+                    taken.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what was made of an authority that could not be made whole.
+    pub fn remove(folder: &Path) {
+        let _ = fs::remove_dir_all(folder.join(FOLDER));
+        let _ = fs::remove_file(folder.join(files::AUTHORITIES));
+        let _ = fs::remove_file(folder.join(files::SITE));
+    }
+
+    /// Whether the folder of a host has one that this process can use.
+    #[must_use]
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(FOLDER).join(KEY).exists()
+    }
+
+    /// The authority in the folder of its host.
+    ///
+    /// # Errors
+    /// When there is none, or others could get at its key.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let own = folder.join(FOLDER);
+        let remedy =
+            "run this on the host where `gambeson init` was run, as the same user; --folder names another place";
+        let key = files::read_secret(&own.join(KEY), "the authority's key", remedy)?;
+        let key = files::private_key(&key).ok_or_else(|| {
+            Error::Refused(format!(
+                "{} holds no private key in PEM; bring it back from a copy",
+                own.join(KEY).display()
+            ))
+        })?;
+        let settings = files::read_toml(&own.join(SETTINGS), remedy)?;
+        let authorities = files::read(&folder.join(files::AUTHORITIES), remedy)?;
+        let site = Site::read(folder)?;
+        let log = Mutex::new(Log::open(&own)?);
+        Ok(Authority { settings, site, key: files::pair(&key)?, authorities, log })
+    }
+
+    /// The site's name, and for how long it certifies.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The certificates that hosts accept, in PEM.
+    #[must_use]
+    pub fn authorities(&self) -> &str {
+        &self.authorities
+    }
+
+    /// Certifies whoever asks as somebody: the caller has made sure of it.
+    ///
+    /// # Errors
+    /// When the request is none, comes from a host of another name, or the clocks differ; when the certificate could not
+    /// be written down.
+    pub fn certify(&self, request: &Request, subject: &Subject) -> Result<Certified, Error> {
+        let host = request.host.to_ascii_lowercase();
+        if subject.is_host() && !subject.names.contains(&host) {
+            return Err(Error::Refused(format!(
+                "the host calls itself {host:?}, and is to be certified as {}; if it is the right one, say --alias {host}",
+                subject.names.join(", ")
+            )));
+        }
+        let (here, there) = (now(), request.time);
+        if here.abs_diff(there) > SKEW_MAX {
+            let relation = if there < here { "behind" } else { "ahead of" };
+            return Err(Error::Refused(format!(
+                "the clock of {host} is {} s {relation} the authority's, so that a certificate would be valid for one of \
+                 them alone; set the clocks, then enroll again",
+                here.abs_diff(there)
+            )));
+        }
+        self.issue(&request.public_key(), subject, &mut self.log.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Certifies whoever owns a key as what it is certified as, once more.
+    ///
+    /// # Errors
+    /// When this authority never certified the key, or it was revoked.
+    pub fn renew(&self, request: &Request, owner: KeyHash) -> Result<Certified, Error> {
+        let public = request.public_key();
+        if key_hash(&public) != owner {
+            return Err(Error::Refused("the request is for another key than the session's; ask with your own".into()));
+        }
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let standing = log.standing(&owner.to_string())?.ok_or_else(|| {
+            Error::Refused(format!("this authority never certified the key {owner}; who did can renew its certificate"))
+        })?;
+        if standing.revoked {
+            let name = standing.subject.name();
+            return Err(Error::Refused(format!("{name} was revoked; if it is to be back, enroll it again")));
+        }
+        self.issue(&public, &standing.subject, &mut log)
+    }
+
+    fn issue(&self, public: &[u8; 32], subject: &Subject, log: &mut Log) -> Result<Certified, Error> {
+        subject.check()?;
+        let made = issue(&self.settings.name, &self.key, public, subject, self.settings.days)?;
+        // An edited name or a key of another authority shows here and not on a host that it locks out.
+        certificate::verify(&made.der, self.authorities.as_bytes()).map_err(|cause| {
+            Error::Refused(format!(
+                "what this authority signs is not of {} ({cause}); bring {KEY}, {SETTINGS} and that file back as \
+                 `gambeson init` made them",
+                files::AUTHORITIES
+            ))
+        })?;
+        log.append(&Entry::Issued(Record {
+            time: now(),
+            serial: made.serial,
+            key: key_hash(public).to_string(),
+            subject: subject.clone(),
+            until: made.until,
+        }))?;
+        Ok(Certified {
+            certificate: pem("CERTIFICATE", &made.der).to_string(),
+            authorities: self.authorities.clone(),
+            site: self.site.clone(),
+            subject: subject.clone(),
+            until: made.until,
+        })
+    }
+
+    /// Renews nothing any more for whoever is certified under a name, a host's or `user:NAME`. How many keys that were, and
+    /// until when the last of their certificates is valid.
+    ///
+    /// # Errors
+    /// When nobody is.
+    pub fn revoke(&self, name: &str) -> Result<(usize, u64), Error> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = name.to_ascii_lowercase();
+        let found: Vec<_> = log.all()?.filter(|one| one.subject.is_called(&name) && !one.revoked).collect();
+        let Some(until) = found.iter().map(|one| one.until).max() else {
+            return Err(Error::Senseless(format!(
+                "nobody is certified as {name:?}, or all such were revoked; `gambeson site show` lists them"
+            )));
+        };
+        log.append(&Entry::Revoked { time: now(), name })?;
+        Ok((found.len(), until))
+    }
+
+    /// Whom it certified, by key.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn standings(&self) -> Result<Vec<Standing>, Error> {
+        Ok(self.log.lock().unwrap_or_else(PoisonError::into_inner).all()?.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -173,7 +173,7 @@ fn exports(job: &Path) -> String {
 }
 
 /// A word for the shell of the other host.
-fn quoted(word: &OsStr) -> String {
+pub(crate) fn quoted(word: &OsStr) -> String {
     format!("'{}'", word.to_string_lossy().replace('\'', "'\\''"))
 }
 

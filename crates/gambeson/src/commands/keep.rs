@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use gambeson_proto::credential::Credential;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -16,8 +15,7 @@ use crate::libraries::Libraries;
 use crate::machine;
 
 pub(crate) fn execute() -> Result<ExitCode, Failure> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
+    machine::close_to_others()?;
     let mut stdin = io::stdin().lock();
     let files = bundle::receive(&mut stdin)
         .map_err(|error| Failure::refused(format!("the job's files did not arrive ({error}); start the job again")))?;

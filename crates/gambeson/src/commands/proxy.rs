@@ -9,12 +9,12 @@ use std::thread;
 
 use clap::{Args, Subcommand};
 use gambeson_link::{Attributes, Config, Domain, Error, KeyHash, Trust};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, STATUSES};
+use crate::machine;
 use crate::policy_files;
 use crate::proxy::far::Service;
 use crate::proxy::near::{self, Near, Way};
@@ -166,8 +166,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // A key and what is to be sealed pass through this process: no other may look into it, and no core file hold them.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
+    machine::close_to_others()?;
     match &arguments.action {
         Action::Keygen(keygen) => keygen.execute()?,
         Action::Serve(serve) => serve.execute()?,

@@ -14,7 +14,6 @@ use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
 use gambeson_proto::suite::Protection;
 use gambeson_site::directory::{self, DIRECTORY, FOLDER, SITE_KEY};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::time::ClockId;
 use serde_json::json;
 use zeroize::Zeroizing;
@@ -86,8 +85,7 @@ fn knob(text: &str) -> Result<(Knob, u64), String> {
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // The secret passes through this process: no other may look into it, and no core file hold it.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
+    machine::close_to_others()?;
     let options = match &arguments.trace {
         Some(_) => &arguments.options.traced()?,
         None => &arguments.options,

@@ -19,9 +19,9 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::failure::Failure;
+use crate::machine;
 use ranks::Ranks;
 
 /// Looks at sealed files, and seals and opens whole ones
@@ -78,8 +78,7 @@ Exit status:
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // Keys pass through this process: no other may look into it, and no core file hold them.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
+    machine::close_to_others()?;
     let started = ranks::started();
     let together = |act: &dyn Fn(&Ranks) -> Result<ExitCode, Failure>| ranks::together(started.as_ref(), act);
     match &arguments.action {

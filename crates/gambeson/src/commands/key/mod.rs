@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use gambeson_proto::directory::{date, seconds};
 use gambeson_site::directory::now;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use crate::failure::Failure;
+use crate::machine;
 
 /// Keeps the keys that files are sealed with
 ///
@@ -51,8 +51,7 @@ enum Action {
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // Keys and passphrases pass through this process: no other may look into it, and no core file hold them.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| Failure::system(format!("this process cannot be closed to others ({error})")))?;
+    machine::close_to_others()?;
     match &arguments.action {
         Action::Init(init) => init.execute()?,
         Action::Create(create) => create.execute()?,

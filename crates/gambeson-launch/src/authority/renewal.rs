@@ -1,0 +1,201 @@
+//! Certificates that renew themselves: the same key, names and roles, and more time.
+//!
+//! Whoever has a certificate that is still valid asks, over a link that it proves itself in with; what it says comes from
+//! the authority's log. The key stays, since sessions, startpoints and pins go by it; a new key is what enrolment gives.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Expected, Handlers, Protection};
+use gambeson_site::directory::now;
+
+use super::certificate::AUTHORITY;
+use super::request::LENGTH_MAX;
+use super::{Authority, Certified, Kind, Member, Request, Site};
+use crate::Error;
+
+const RENEW: u32 = 0;
+const ROLES: [&str; 2] = ["host", "user"];
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between attempts, in seconds: twice as long every time, but no longer than a tenth of what is left, or an hour.
+const RETRY_MAX: u64 = 3_600;
+
+/// Renews the certificates of whoever asks for it at a domain, as long as the endpoint is held.
+///
+/// # Errors
+/// When the domain publishes an authority already, or is closed.
+pub fn serve(domain: &Domain, authority: Arc<Authority>) -> Result<Endpoint, Error> {
+    let handlers = Handlers::new().threaded(RENEW, move |asked| {
+        let renewed = Request::decode(&asked.payload).and_then(|request| authority.renew(&request, asked.peer.key));
+        match renewed {
+            Ok(certified) => asked.answer(certified.encode().as_bytes()),
+            Err(cause) => asked.refuse(&cause.to_string()),
+        }
+    });
+    let attributes = Attributes::default().protection(Protection::Privacy).message_max(LENGTH_MAX);
+    let unserved = |cause: gambeson_link::Error| Error::Unavailable(cause.to_string());
+    let endpoint = domain.endpoint(attributes, handlers).map_err(unserved)?;
+    endpoint.publish(AUTHORITY, &ROLES, []).map_err(unserved)?;
+    Ok(endpoint)
+}
+
+/// Whom a renewal is asked of.
+enum Source<'s> {
+    /// The authority of this very host.
+    Here(&'s Authority),
+    /// The site's, over a domain that is there, or one for this alone.
+    There(Option<&'s Domain>),
+}
+
+/// Renews an identity if two thirds of its time are over, or in any case if `force` says so. Whether it was.
+///
+/// # Errors
+/// When it has expired, nobody renews it, or the file cannot be written; the old one is whole then.
+pub fn renew(member: &Member, force: bool) -> Result<bool, Error> {
+    if !force && now() < member.validity.due() {
+        return Ok(false);
+    }
+    let here = Authority::is_in(&member.folder).then(|| Authority::open(&member.folder)).transpose()?;
+    renew_from(member, here.as_ref().map_or(Source::There(None), Source::Here)).map(|()| true)
+}
+
+fn renew_from(member: &Member, source: Source<'_>) -> Result<(), Error> {
+    let request = Request::new(&member.identity)?;
+    let certified = match source {
+        Source::Here(authority) => authority.renew(&request, member.identity.key_hash())?,
+        Source::There(domain) => {
+            still_valid(member)?;
+            match domain {
+                Some(domain) => ask(domain, member, &request)?,
+                None => {
+                    let mut config = Config::new(member.again()?, member.trust()?);
+                    config.shm = false;
+                    let domain = Domain::open(config).map_err(|cause| Error::Unavailable(cause.to_string()))?;
+                    ask(&domain, member, &request)?
+                }
+            }
+        }
+    };
+    member.renewed(&certified)
+}
+
+/// Nobody talks to whoever shows an expired certificate, so it is said here what to do.
+fn still_valid(member: &Member) -> Result<(), Error> {
+    let (here, path) = (now(), member.path.display());
+    if here > member.validity.until {
+        return Err(Error::Refused(format!(
+            "the certificate in {path} expired {} s ago by this host's clock, and is not renewed any more; enroll again, \
+             with --replace, or set the clock",
+            here - member.validity.until
+        )));
+    }
+    if here < member.validity.from {
+        return Err(Error::Refused(format!(
+            "the certificate in {path} is not valid yet: it will be in {} s by this host's clock, which must be behind the \
+             authority's; set it",
+            member.validity.from - here
+        )));
+    }
+    Ok(())
+}
+
+fn ask(domain: &Domain, member: &Member, request: &Request) -> Result<Certified, Error> {
+    use gambeson_link::Error as Link;
+    let site = Site::read(&member.folder)?;
+    let told = |cause: Link| match cause {
+        Link::Lost(_) | Link::TimedOut(_) | Link::System { .. } => {
+            Error::Unavailable(format!("the authority of {} cannot be asked: {cause}", site.name))
+        }
+        cause => Error::Refused(format!("the authority of {} does not renew: {cause}", site.name)),
+    };
+    let expected = Expected::Role(AUTHORITY.into());
+    let startpoint = domain.attach(&*site.authority, &expected, AUTHORITY, PATIENCE).map_err(told)?;
+    let answer = startpoint.call(RENEW, request.encode().as_bytes(), PATIENCE).map_err(told)?;
+    Certified::decode(&answer)
+}
+
+/// Renews the identity of a domain for as long as that is open and this is held.
+pub struct Renewer {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Renewer {
+    /// For a domain that has the identity of a folder. `authority` is this process's own, if it has one; `say` hears a
+    /// sentence when a renewal fails, which is tried again.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        domain: &Arc<Domain>,
+        folder: PathBuf,
+        kind: Kind,
+        authority: Option<Arc<Authority>>,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (stop, stopped) = channel::<()>();
+        let domain = Arc::downgrade(domain);
+        let thread = thread::Builder::new().name("gambeson-renewal".into()).spawn(move || {
+            let mut failures = 0;
+            loop {
+                let wait = match step(&domain, &folder, kind, authority.as_deref()) {
+                    Ok(Some(due)) => {
+                        failures = 0;
+                        due.saturating_sub(now()).max(1)
+                    }
+                    Ok(None) => return,
+                    Err((cause, left)) => {
+                        say(&cause.to_string());
+                        failures += 1;
+                        (1_u64 << failures.min(12)).min((left / 10).clamp(1, RETRY_MAX))
+                    }
+                };
+                // A clock that was set shows within a day.
+                match stopped.recv_timeout(Duration::from_secs(wait.min(86_400))) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    _ => return,
+                }
+            }
+        });
+        let thread = thread.map_err(|cause| Error::Unavailable(format!("no thread can be started ({cause})")))?;
+        Ok(Renewer { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Renewer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Renews if it is time, and has the domain show what is in the file, whoever wrote it. When it is time again; nothing: the
+/// domain is gone. With a failure, for how long the certificate is valid yet.
+fn step(
+    domain: &Weak<Domain>,
+    folder: &std::path::Path,
+    kind: Kind,
+    authority: Option<&Authority>,
+) -> Result<Option<u64>, (Error, u64)> {
+    let Some(domain) = domain.upgrade() else { return Ok(None) };
+    let read = || Member::read(folder, kind).map_err(|cause| (cause, 0));
+    let mut member = read()?;
+    if now() >= member.validity.due() {
+        let source = authority.map_or(Source::There(Some(&domain)), Source::Here);
+        let left = member.validity.until.saturating_sub(now());
+        renew_from(&member, source).map_err(|cause| (cause, left))?;
+        member = read()?;
+    }
+    let due = member.validity.due();
+    let shown = domain.set_identity(member.identity);
+    shown.map_err(|cause| {
+        let what = format!("{} has a new key ({cause}); start this program again", member.path.display());
+        (Error::Refused(what), RETRY_MAX * 10)
+    })?;
+    Ok(Some(due))
+}

@@ -1,0 +1,231 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gambeson_link::{Attributes, Config, Domain, Expected, Handlers};
+
+use super::*;
+
+/// A folder that goes with the test.
+struct Room(PathBuf);
+
+impl Room {
+    fn new(name: &str) -> Self {
+        let room = std::env::temp_dir().join(format!("gambeson-authority-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&room);
+        fs::create_dir(&room).expect("a test may write there");
+        Room(room)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn own_host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase()
+}
+
+/// A site whose certificates are valid for so many days, with this host and a person.
+fn site(room: &Room, days: f64, address: &str) -> Authority {
+    let settings = Settings { name: "ocean".into(), days };
+    let site = Site { name: "ocean".into(), authority: address.into() };
+    let authority = Authority::create(&room.0, &settings, &site).unwrap();
+    for (kind, subject) in [
+        (Kind::Host, Subject::host([own_host().as_str()]).unwrap().authority()),
+        (Kind::User, Subject::user("ada").unwrap()),
+    ] {
+        let newcomer = Newcomer::new(&room.0, kind, false).unwrap();
+        newcomer.install(&authority.certify(&newcomer.request().unwrap(), &subject).unwrap()).unwrap();
+    }
+    authority
+}
+
+fn open(room: &Room, kind: Kind, listen: bool) -> Arc<Domain> {
+    let member = Member::read(&room.0, kind).unwrap();
+    let mut config = Config::new(member.again().unwrap(), member.trust().unwrap());
+    config.shm = false;
+    if listen {
+        config = config.listen("127.0.0.1:0".parse().unwrap());
+    }
+    Arc::new(Domain::open(config).unwrap())
+}
+
+#[test]
+fn certificates_say_who_it_is_and_for_how_long() {
+    let room = Room::new("says");
+    let authority = site(&room, 7.0, "h1:7200");
+    let member = Member::read(&room.0, Kind::Host).unwrap();
+    let days = (member.validity.until - member.validity.from - SKEW_MAX) as f64 / 86_400.0;
+    assert!((days - 7.0).abs() < 0.001, "{days}");
+    assert!(member.validity.due() > now() + 4 * 86_400 && member.validity.due() < now() + 5 * 86_400);
+    assert_eq!(authority.standings().unwrap().len(), 2);
+    // A domain says what the handshake finds in a certificate.
+    let domain = open(&room, Kind::Host, true);
+    let handlers = Handlers::new().inline(0, |call| {
+        let said = format!("{} {}", call.peer.name, call.peer.roles.join(" "));
+        call.answer(said.as_bytes());
+    });
+    let endpoint = domain.endpoint(Attributes::default(), handlers).unwrap();
+    endpoint.publish("who", &["user", "host"], []).unwrap();
+    let at = domain.listening()[0];
+    let patience = Duration::from_secs(10);
+    let expected = Expected::Role(format!("dns:{}", own_host()));
+    for (kind, says) in [
+        (Kind::Host, format!("{0} host authority dns:{0}", own_host())),
+        (Kind::User, "user:ada user user:ada".to_owned()),
+    ] {
+        let other = open(&room, kind, false);
+        let startpoint = other.attach(at, &expected, "who", patience).unwrap();
+        assert_eq!(String::from_utf8(startpoint.call(0, b"", patience).unwrap()).unwrap(), says);
+    }
+    let other = open(&room, Kind::User, false);
+    let refused = other.attach(at, &Expected::Role("dns:h9".into()), "who", patience).err().unwrap();
+    assert!(refused.to_string().contains("has not the role \"dns:h9\""), "{refused}");
+}
+
+#[test]
+fn requests_are_for_their_own_key_and_host() {
+    let room = Room::new("requests");
+    let authority = site(&room, 1.0, "h1:7200");
+    let newcomer = Newcomer::new(&room.0.join("new"), Kind::Host, false).unwrap();
+    let request = newcomer.request().unwrap();
+    let line = request.encode();
+    assert_eq!(Request::decode(line.as_bytes()).unwrap().encode(), line);
+    for (from, to) in [(&*request.host, "elsewhere"), (&*request.time.to_string(), "12"), ("\"key\":\"", "\"key\":\"A")]
+    {
+        let refused = Request::decode(line.replacen(from, to, 1).as_bytes()).expect_err("it was altered");
+        assert!(refused.to_string().contains("no request for a certificate"), "{refused}");
+    }
+    let refused = authority.certify(&request, &Subject::host(["h9"]).unwrap()).expect_err("the name is another");
+    assert!(refused.to_string().contains("--alias"), "{refused}");
+    let mut late = request.clone();
+    late.time -= 900;
+    let refused = authority.certify(&late, &Subject::host([own_host().as_str()]).unwrap()).expect_err("clocks differ");
+    assert!(refused.to_string().contains("900 s behind") || refused.to_string().contains("901 s behind"), "{refused}");
+    // A certificate for another's key is not installed.
+    let other = Newcomer::new(&room.0.join("other"), Kind::Host, false).unwrap();
+    let certified = authority.certify(&request, &Subject::host([own_host().as_str()]).unwrap()).unwrap();
+    assert!(other.install(&certified).expect_err("another's key").to_string().contains("another key"));
+    newcomer.install(&certified).unwrap();
+}
+
+#[test]
+fn names_are_names() {
+    for name in ["h1", "h1.cluster", "node_3", "ADA", "a-b"] {
+        check_name(name).unwrap();
+    }
+    for name in ["", "a b", "user:ada", "h1.", ".h1", "-h1", "*.cluster", "h1/x", "é", &"a".repeat(64)] {
+        check_name(name).expect_err(name);
+    }
+    assert!(Subject::host([]).is_err());
+    assert_eq!(Subject::host(["H1", "h1", "h1.cluster"]).unwrap().names, ["h1", "h1.cluster"]);
+}
+
+#[test]
+fn tokens_are_read_as_they_are_written() {
+    let text = format!("h1:40123/{}", "A".repeat(43));
+    assert_eq!(*Token::parse(&format!(" {text}\n")).unwrap().encode(), text);
+    for none in [
+        "",
+        "h1:40123",
+        "h1/AAAA",
+        &text[..50],
+        &format!("{text}A"),
+        &text.replace("h1:", ":"),
+        &text.replace("40123", "0"),
+    ] {
+        let refused = Token::parse(none).err().expect("it is none").to_string();
+        assert!(!refused.contains("AAAAA"), "{refused}");
+    }
+}
+
+#[test]
+fn a_token_lets_one_in() {
+    let room = Room::new("token");
+    let authority = Arc::new(site(&room, 1.0, "h1:7200"));
+    let subject = Subject::host([own_host().as_str()]).unwrap();
+    let offer = Offer::new(authority, subject, "127.0.0.1:0".parse().unwrap(), "h1").unwrap();
+    let wrong = format!("{}/{}", offer.token().address(), "A".repeat(43));
+    let newcomer = Newcomer::new(&room.0.join("new"), Kind::Host, false).unwrap();
+    let refused = join(&Token::parse(&wrong).unwrap(), &newcomer).expect_err("it is another token");
+    assert!(matches!(refused, Error::Refused(_)), "{refused}");
+    let token = Token::parse(&offer.token().encode()).unwrap();
+    let certified = join(&token, &newcomer).unwrap();
+    newcomer.install(&certified).unwrap();
+    let again = Newcomer::new(&room.0.join("again"), Kind::Host, false).unwrap();
+    let refused = join(&token, &again).expect_err("it was used").to_string();
+    assert!(refused.contains("used before"), "{refused}");
+    assert_eq!(offer.wait(Duration::from_secs(10)).unwrap().subject, certified.subject);
+    let refused = join(&token, &again).expect_err("it is gone");
+    assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
+}
+
+#[test]
+fn identities_renew_themselves_while_sessions_go_on() {
+    let room = Room::new("renew");
+    // Renewed after six seconds of nine, three times.
+    let authority = Arc::new(site(&room, 9.0 / 86_400.0, "127.0.0.1:1"));
+    let domain = open(&room, Kind::Host, true);
+    let _endpoint = serve(&domain, authority.clone()).unwrap();
+    let place = Site { name: "ocean".into(), authority: domain.listening()[0].to_string() };
+    place.write(&room.0).unwrap();
+    let answers = Handlers::new().inline(0, |call| call.answer(b"here"));
+    let echo = domain.endpoint(Attributes::default(), answers).unwrap();
+    echo.publish("echo", &["user"], []).unwrap();
+    let user = open(&room, Kind::User, false);
+    let (expected, patience) = (Expected::Role("host".into()), Duration::from_secs(10));
+    let startpoint = user.attach(domain.listening()[0], &expected, "echo", patience).unwrap();
+    let first = Member::read(&room.0, Kind::User).unwrap();
+    let say = |what: &str| panic!("{what}");
+    let _host = Renewer::start(&domain, room.0.clone(), Kind::Host, Some(authority), say).unwrap();
+    let _user = Renewer::start(&user, room.0.clone(), Kind::User, None, say).unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(20) {
+        assert_eq!(startpoint.call(0, b"", patience).unwrap(), b"here");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // The first certificates have long expired; new handshakes show the new ones.
+    assert!(now() > first.validity.until);
+    let renewed = Member::read(&room.0, Kind::User).unwrap();
+    assert_eq!(renewed.identity.key_hash(), first.identity.key_hash());
+    assert!(renewed.validity.until > now());
+    let newcomer = open(&room, Kind::User, true);
+    newcomer.attach(domain.listening()[0], &expected, "echo", patience).unwrap();
+}
+
+#[test]
+fn who_was_revoked_is_renewed_no_more() {
+    let room = Room::new("revoked");
+    let authority = Arc::new(site(&room, 1.0, "h1:7200"));
+    let member = Member::read(&room.0, Kind::User).unwrap();
+    assert!(!renew(&member, false).unwrap() && renew(&member, true).unwrap());
+    // Another process's word counts at once.
+    let (keys, until) = Authority::open(&room.0).unwrap().revoke("USER:ADA").unwrap();
+    assert_eq!((keys, until > now()), (1, true));
+    let request = Request::new(&member.identity).unwrap();
+    let refused = authority.renew(&request, member.identity.key_hash()).expect_err("it was revoked").to_string();
+    assert!(refused.contains("user:ada was revoked"), "{refused}");
+    assert!(authority.revoke("user:ada").is_err() && authority.revoke("ada").is_err());
+    let stranger = Newcomer::new(&room.0.join("new"), Kind::User, false).unwrap().request().unwrap();
+    assert!(authority.renew(&stranger, key_hash(&stranger.public_key())).is_err());
+    assert!(authority.renew(&request, key_hash(&stranger.public_key())).is_err());
+}
+
+#[test]
+fn a_torn_line_was_never_issued() {
+    let room = Room::new("torn");
+    let authority = site(&room, 1.0, "h1:7200");
+    let log = room.0.join("authority/issued.jsonl");
+    let whole = fs::read_to_string(&log).unwrap();
+    fs::write(&log, format!("{whole}{}", &whole[..40])).unwrap();
+    authority.revoke("user:ada").unwrap();
+    let again = Authority::open(&room.0).unwrap().standings().unwrap();
+    assert_eq!(again.iter().filter(|one| one.revoked).count(), 1);
+    assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 3);
+    fs::write(&log, whole.replacen("issued", "\"", 1)).unwrap();
+    let refused = Authority::open(&room.0).unwrap().standings().expect_err("it was altered").to_string();
+    assert!(refused.contains("issued.jsonl:1: the log of what was issued was altered"), "{refused}");
+}

@@ -1,0 +1,207 @@
+//! `gambeson site show|revoke|renew|serve`: whom a site has certified, and for how much longer.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use gambeson_launch::authority::{Authority, Kind, Member, Renewer, renew, serve};
+use gambeson_link::{Config, Domain};
+use gambeson_proto::directory::date;
+use gambeson_site::directory::now;
+use serde_json::json;
+
+use crate::commands::proxy::until_signalled;
+use crate::failure::{Failure, STATUSES};
+use crate::machine;
+use crate::proxy::say;
+
+/// Shows whom a site has certified, revokes and renews
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Show(Show),
+    Revoke(Revoke),
+    Renew(Renew),
+    Serve(Serve),
+}
+
+/// Lists the hosts and people that the authority on this host has certified
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Show {
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Renews a host's or a person's certificates no more
+///
+/// What is certified stays valid until it expires, which the command says; nobody is told before.
+/// Who is enrolled under the name after this has a new key, and is renewed again.
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+struct Revoke {
+    /// A host's name, or user:NAME, as `gambeson site show` has them
+    name: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Renews the certificates of this host and of whoever runs it, where two thirds of their time are over
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Renew {
+    /// Whatever time is left
+    #[arg(long)]
+    now: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Renews others' certificates, on the authority's host
+///
+/// It renews this host's, too, and ends at SIGINT, SIGTERM or SIGHUP.
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+struct Serve {
+    /// Where others connect to; site.toml has told them where that is
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7200")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// The folder of a site's files.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The folder of the site's files, if it is not /etc/gambeson (root) or ~/.config/gambeson
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+impl Place {
+    pub(crate) fn of(&self, kind: Kind) -> PathBuf {
+        self.folder.clone().unwrap_or_else(|| kind.folder())
+    }
+
+    /// The authority on this host.
+    pub(crate) fn authority(&self) -> Result<Authority, Failure> {
+        Ok(Authority::open(&self.of(Kind::Host))?)
+    }
+
+    /// What was given, for the same command elsewhere.
+    pub(crate) fn given(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    machine::close_to_others()?;
+    match &arguments.action {
+        Action::Show(show) => show.execute()?,
+        Action::Revoke(revoke) => revoke.execute()?,
+        Action::Renew(renew) => renew.execute()?,
+        Action::Serve(serve) => serve.execute()?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Show {
+    fn execute(&self) -> Result<(), Failure> {
+        let authority = self.place.authority()?;
+        let mut standings = authority.standings()?;
+        standings.sort_by(|one, other| (one.subject.name(), one.issued).cmp(&(other.subject.name(), other.issued)));
+        if self.json {
+            let certified = standings.iter().map(|one| {
+                json!({ "name": one.subject.name(), "names": one.subject.names, "roles": one.subject.roles,
+                        "key": one.key, "serial": one.serial, "issued": date(one.issued), "until": date(one.until),
+                        "valid": one.until >= now(), "revoked": one.revoked })
+            });
+            let settings = authority.settings();
+            let report = json!({ "site": settings.name, "days": settings.days,
+                                 "certified": certified.collect::<Vec<_>>() });
+            println!("{report:#}");
+            return Ok(());
+        }
+        let width = standings.iter().map(|one| one.subject.name().len()).max().unwrap_or(0);
+        for one in &standings {
+            let state = match (one.revoked, one.until >= now()) {
+                (true, true) => ", and not renewed: revoked",
+                (true, false) => ": expired, revoked",
+                (false, true) => "",
+                (false, false) => ": expired",
+            };
+            println!("{:width$}  {}  until {}{state}", one.subject.name(), &one.key[..16], date(one.until));
+        }
+        Ok(())
+    }
+}
+
+impl Revoke {
+    fn execute(&self) -> Result<(), Failure> {
+        let (keys, until) = self.place.authority()?.revoke(&self.name)?;
+        let certificates = if keys == 1 { "its certificate is" } else { "the last of its certificates is" };
+        if until < now() {
+            println!("{} is renewed no more; {certificates} expired", self.name);
+        } else {
+            println!("{} is renewed no more; {certificates} valid until {}", self.name, date(until));
+        }
+        Ok(())
+    }
+}
+
+impl Renew {
+    fn execute(&self) -> Result<(), Failure> {
+        let mut paths = Vec::new();
+        for kind in [Kind::Host, Kind::User] {
+            let folder = self.place.of(kind);
+            let path = folder.join(kind.file());
+            // A person who is not root has nothing to do with the host's.
+            if !path.exists() {
+                continue;
+            }
+            let member = Member::read(&folder, kind)?;
+            let renewed = renew(&member, self.now)?;
+            let until = Member::read(&folder, kind)?.validity.until;
+            println!("{}  {} until {}", path.display(), if renewed { "renewed," } else { "valid" }, date(until));
+            paths.push(path);
+        }
+        if paths.is_empty() {
+            return Err(Failure::unavailable(
+                "neither this host nor you have a certificate of a site; `gambeson enroll --help` says how to get one",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Serve {
+    fn execute(&self) -> Result<(), Failure> {
+        let folder = self.place.of(Kind::Host);
+        let authority = Arc::new(self.place.authority()?);
+        let member = Member::read(&folder, Kind::Host)?;
+        // Whom others would refuse cannot serve them; the authority of this host does not depend on that.
+        renew(&member, false)?;
+        let trust = member.trust()?;
+        let mut config = Config::new(member.again()?, trust).listen(self.listen);
+        config.shm = false;
+        let mut signals = until_signalled()?;
+        let domain = Arc::new(Domain::open(config).map_err(|cause| Failure::system(cause.to_string()))?);
+        let _endpoint = serve(&domain, authority.clone())?;
+        let _renewer =
+            Renewer::start(&domain, folder, Kind::Host, Some(authority.clone()), |what| say(format_args!("{what}")))?;
+        let listening = domain.listening().first().map_or(self.listen, |address| *address);
+        println!("{listening} renews certificates of {}", authority.settings().name);
+        signals.forever().next();
+        Ok(())
+    }
+}
