@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, Identity, LinkName, Protection, Request, Trust};
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, LinkName, Protection, Request};
 use serde_json::{Value, json};
 
 use crate::audit_log::AuditLog;
+use crate::authority::{self, Authority, Kind, Member, Renewer};
 use crate::error::Error;
 use crate::keeper::Work;
 use crate::nursery::Nursery;
@@ -30,10 +31,8 @@ use crate::wire::{self, CLASS, ENDPOINT, INPUT, Order, SIGNAL, START, Start, WIN
 pub struct Setup {
     /// Made before anything else.
     pub nursery: Nursery,
-    /// Its host's certificate and key.
-    pub identity: Identity,
-    /// The authorities whose certificates it accepts, in PEM.
-    pub authorities: Vec<u8>,
+    /// Where its host's identity is, the authorities that it accepts, and on one host the authority itself.
+    pub folder: PathBuf,
     /// The name of its host, which its certificate is for.
     pub host: String,
     /// Who may start what.
@@ -44,8 +43,10 @@ pub struct Setup {
 
 /// A daemon that serves until it is dropped.
 pub struct Daemon {
-    domain: Domain,
+    _renewer: Renewer,
+    _authority: Option<Endpoint>,
     _endpoint: Endpoint,
+    domain: Arc<Domain>,
 }
 
 impl Daemon {
@@ -54,22 +55,26 @@ impl Daemon {
     /// # Errors
     /// When the identity or the log cannot be used, or an address not be listened on.
     pub fn open(setup: Setup) -> Result<Self, Error> {
-        let Setup { nursery, identity, authorities, host, rules, log } = setup;
+        let Setup { nursery, folder, host, rules, log } = setup;
         let unavailable = |cause: gambeson_link::Error| Error::Unavailable(cause.to_string());
+        let member = Member::read(&folder, Kind::Host)?;
+        let authority = Authority::is_in(&folder).then(|| Authority::open(&folder).map(Arc::new)).transpose()?;
         let mut log = AuditLog::open(&log).map_err(Error::Unavailable)?;
-        log.add("open", &[("host", host.as_str().into()), ("version", env!("CARGO_PKG_VERSION").into())])
-            .map_err(Error::Unavailable)?;
-        let trust = Trust::default().authorities(&authorities).map_err(|cause| Error::Refused(cause.to_string()))?;
-        let mut config = Config::new(identity, trust);
+        let version = env!("CARGO_PKG_VERSION");
+        log.add("open", &[("host", host.as_str().into()), ("version", version.into())]).map_err(Error::Unavailable)?;
+        let mut config = Config::new(member.again()?, member.trust()?);
         config.listen.clone_from(&rules.listen);
         (config.host, config.shm) = (host, false);
         (config.patience, config.silence) = (PATIENCE, SILENCE);
-        let domain = Domain::open(config).map_err(unavailable)?;
+        let domain = Arc::new(Domain::open(config).map_err(unavailable)?);
         let office = Office { nursery, rules, log: Mutex::new(log), orders: Mutex::default() };
         let attributes = Attributes::default().class(CLASS).protection(Protection::Privacy).message_max(ORDER_MAX);
         let endpoint = domain.endpoint(attributes, Arc::new(office).handlers()).map_err(unavailable)?;
         endpoint.publish(ENDPOINT, &["user", "host"], []).map_err(unavailable)?;
-        Ok(Daemon { domain, _endpoint: endpoint })
+        let certifies = authority.clone().map(|authority| authority::serve(&domain, authority)).transpose()?;
+        let say = |why: &str| eprintln!("gambesond: {why}");
+        let renewer = Renewer::start(&domain, folder, Kind::Host, authority, say)?;
+        Ok(Daemon { _renewer: renewer, _authority: certifies, _endpoint: endpoint, domain })
     }
 
     /// Where it listens.

@@ -79,10 +79,7 @@ pub(crate) fn execute(
     environment: &[Variable],
 ) -> Result<Started, String> {
     let variables = variables(account, execution, program, environment)?;
-    let directory = Path::new(program.directory.as_os());
-    let directory = if directory.as_os_str().is_empty() { account.home() } else { directory };
-    std::env::set_current_dir(directory)
-        .map_err(|cause| format!("the directory {} cannot be entered ({cause})", directory.display()))?;
+    enter(account, Path::new(program.directory.as_os()))?;
     let path = variables.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
     let named = find(program.executable.as_os(), path.unwrap_or_default())?;
     let pinned = execution.what.open(&named)?;
@@ -101,6 +98,16 @@ pub(crate) fn execute(
     let child = command.spawn().map_err(|cause| format!("{} cannot be started ({cause})", named.display()))?;
     let pid = Pid::from_child(&child);
     Ok(Started { pid, streams: ours })
+}
+
+/// Goes where the process is to start: who has no home that can be entered starts at the root.
+fn enter(account: &Account, ordered: &Path) -> Result<(), String> {
+    if ordered.as_os_str().is_empty() {
+        let home = std::env::set_current_dir(account.home()).or_else(|_| std::env::set_current_dir("/"));
+        return home.map_err(|cause| format!("no directory can be entered ({cause})"));
+    }
+    std::env::set_current_dir(ordered)
+        .map_err(|cause| format!("the directory {} cannot be entered ({cause})", ordered.display()))
 }
 
 /// What it finds: the account's own, then the program's, then its own.

@@ -158,7 +158,7 @@ fn end_descendants() {
     let deadline = Instant::now() + GRACE;
     let mut signal = Signal::TERM;
     loop {
-        let left = descendants();
+        let left = descendants(getpid());
         if left.is_empty() && wait(WaitOptions::NOHANG).is_err() {
             return;
         }
@@ -168,7 +168,7 @@ fn end_descendants() {
             let _ = kill_process(pid, Signal::CONT);
         }
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        if descendants().is_empty() {
+        if descendants(getpid()).is_empty() {
             continue;
         }
         thread::sleep(PAUSE);
@@ -179,10 +179,10 @@ fn end_descendants() {
     }
 }
 
-/// Every process below this one. Whoever loses its parent there becomes a child of this process, its subreaper.
-fn descendants() -> Vec<Pid> {
+/// Every process below one. Whoever loses its parent below a keeper becomes a child of that, its subreaper.
+pub(crate) fn descendants(of: Pid) -> Vec<Pid> {
     let mut found = Vec::new();
-    let mut parents = vec![getpid()];
+    let mut parents = vec![of];
     while let Some(parent) = parents.pop() {
         for child in children(parent) {
             found.push(child);
@@ -192,7 +192,7 @@ fn descendants() -> Vec<Pid> {
     found
 }
 
-fn children(parent: Pid) -> Vec<Pid> {
+pub(crate) fn children(parent: Pid) -> Vec<Pid> {
     let parent = parent.as_raw_pid();
     let threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let listed = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());

@@ -5,8 +5,9 @@
 //!      └──────────────── a socket ──────────┘
 //! ```
 //! A keeper is ready as fast as the kernel forks a small process, and what it inherits holds no secret of the daemon's. The
-//! nursery ends when the daemon does, and so do the keepers.
+//! nursery ends when the daemon does, and so do the keepers. Of a keeper that somebody has killed it ends the processes.
 
+use std::collections::HashSet;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,9 +20,12 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
-use rustix::process::{DumpableBehavior, WaitOptions, set_dumpable_behavior, wait};
+use rustix::process::{
+    DumpableBehavior, Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, set_dumpable_behavior,
+    setsid, wait,
+};
 
-use crate::keeper;
+use crate::keeper::{self, children, descendants};
 
 /// The way to the nursery.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ impl Nursery {
     pub fn fork() -> io::Result<Self> {
         let (ours, theirs) = pair()?;
         match fork()? {
-            Parent => Ok(Nursery(ours)),
+            Parent(_) => Ok(Nursery(ours)),
             Child => {
                 drop(ours);
                 tend(&theirs);
@@ -60,10 +64,22 @@ impl Nursery {
 /// Makes keepers until the daemon is gone.
 fn tend(daemon: &OwnedFd) {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    // What a terminal or a shell sends the daemon's group is for the daemon.
+    let _ = setsid();
+    let _ = set_child_subreaper(Some(getpid()));
+    let mut keepers = HashSet::new();
     loop {
         let mut wanted = [PollFd::new(daemon, PollFlags::IN)];
         let _ = poll(&mut wanted, Some(&Timespec::try_from(REAP).expect("a second")));
-        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
+            keepers.remove(&pid);
+        }
+        // A keeper that has ended by itself leaves nothing.
+        for orphan in children(getpid()).into_iter().filter(|pid| !keepers.contains(pid)) {
+            for pid in descendants(orphan).into_iter().chain([orphan]) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
         if wanted[0].revents().is_empty() {
             continue;
         }
@@ -72,9 +88,13 @@ fn tend(daemon: &OwnedFd) {
             Ok((1, descriptors)) => {
                 let Ok([socket, work]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };
                 // When there is no room for a process more, the socket closes, and the daemon hears of it by that.
-                if matches!(fork(), Ok(Child)) {
-                    keeper::keep(socket, work);
-                    process::exit(0);
+                match fork() {
+                    Ok(Child) => {
+                        keeper::keep(socket, work);
+                        process::exit(0);
+                    }
+                    Ok(Parent(keeper)) => drop(keepers.insert(keeper)),
+                    Err(_) => {}
                 }
             }
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
@@ -85,7 +105,7 @@ fn tend(daemon: &OwnedFd) {
 
 /// Which of the two a process is.
 enum Forked {
-    Parent,
+    Parent(Pid),
     Child,
 }
 use Forked::{Child, Parent};
@@ -96,7 +116,7 @@ fn fork() -> io::Result<Forked> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Child),
-        _ => Ok(Parent),
+        pid => Ok(Parent(Pid::from_raw(pid).expect("a child has a number"))),
     }
 }
 

@@ -1,14 +1,17 @@
 //! Who wants processes: connects to their hosts' daemons, and hears what becomes of them (secure-nexus paper, section 5).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use gambeson_link::{Answers, Config, Domain, Expected, Identity, Startpoint, Trust};
+use gambeson_link::{Answers, Config, Domain, Expected, Startpoint};
+use gambeson_site::directory::now;
 
+use crate::authority::{Kind, Member, renew};
 use crate::error::Error;
 use crate::wire::{self, ALL, ENDPOINT, Event, INPUT, Order, SIGNAL, START, Start, WINDOW, numbered};
 
@@ -18,14 +21,20 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// As who holds this identity, at hosts that these authorities have certified (PEM).
+    /// As who this is, at hosts of his site. A certificate whose time is nearly over is renewed in passing.
     ///
     /// # Errors
-    /// When one of them cannot be used.
-    pub fn new(identity: Identity, authorities: &[u8]) -> Result<Self, Error> {
+    /// When there is no identity, or it has expired.
+    pub fn new(folder: &Path) -> Result<Self, Error> {
         let refused = |cause: gambeson_link::Error| Error::Refused(cause.to_string());
-        let trust = Trust::default().authorities(authorities).map_err(refused)?;
-        let mut config = Config::new(identity, trust);
+        let member = Member::read(folder, Kind::User)?;
+        // As long as it is valid, that its authority cannot be asked stops nobody.
+        let renewed = renew(&member, false);
+        if member.validity.until < now() {
+            renewed?;
+        }
+        let member = Member::read(folder, Kind::User)?;
+        let mut config = Config::new(member.again()?, member.trust()?);
         config.shm = false;
         config.patience = PATIENCE;
         Ok(Requester { domain: Domain::open(config).map_err(refused)? })

@@ -1,7 +1,7 @@
 //! Who may start what on this host, as whom: `daemon.toml`.
 //!
 //! ```toml
-//! listen = ["0.0.0.0:4600"]
+//! listen = ["0.0.0.0:7200"]
 //!
 //! [[allow]]
 //! identity = "user:alice"              # a role that the requester's certificate has; `user:*` is everybody's
@@ -169,7 +169,7 @@ fn digest(text: &str) -> Result<[u8; 32], String> {
 /// Stands for the account that is called as the requester is.
 const SAME: &str = "same";
 /// Where daemons listen unless they are told otherwise.
-pub const PORT: u16 = 4600;
+pub const PORT: u16 = 7200;
 
 #[cfg(test)]
 mod tests {

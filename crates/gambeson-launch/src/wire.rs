@@ -232,7 +232,7 @@ mod tests {
             id: [7; 16],
             until: 9,
             account: String::new(),
-            hosts: vec![Host { name: "h1".into(), address: "10.77.0.1:4600".into() }],
+            hosts: vec![Host { name: "h1".into(), address: "10.77.0.1:7200".into() }],
             programs: vec![program],
             processes: vec![Process { host: 0, program: 0, environment: Vec::new() }; 3],
         }

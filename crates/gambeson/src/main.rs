@@ -24,7 +24,6 @@ mod proxy;
 mod python;
 mod relay;
 mod report;
-mod site_files;
 mod supervise;
 mod trace;
 

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use gambeson_launch::authority::user_folder;
 use gambeson_launch::requester::{Controls, Heard, Ordered, Requester};
 use gambeson_launch::rules::PORT;
 use gambeson_launch::wire::{Event, Host, Order, Process, Program, Status as Ended, Streams, Text, Variable};
@@ -19,7 +20,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, STATUSES, Status};
-use crate::site_files;
 
 /// Runs a command on other hosts, by their daemons
 ///
@@ -58,9 +58,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let folder = arguments.folder.clone().map_or_else(site_files::own_folder, Ok)?;
-    let identity = site_files::identity(&folder.join("identity.pem"))?;
-    let requester = Arc::new(Requester::new(identity, &site_files::authorities(&folder)?)?);
+    let requester = Arc::new(Requester::new(&arguments.folder.clone().unwrap_or_else(user_folder))?);
     let order = arguments.order()?;
     // Before anything is started that they are for.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH]);
@@ -190,7 +188,7 @@ fn host(text: &str) -> Host {
 }
 
 /// Output of several processes, whole lines at a time where they are labelled.
-struct Lines<W> {
+struct Lines<W: Write> {
     to: W,
     label: bool,
     begun: std::collections::BTreeMap<u32, (String, Vec<u8>)>,
@@ -215,8 +213,13 @@ impl<W: Write> Lines<W> {
     }
 }
 
-impl<W> Drop for Lines<W> {
-    fn drop(&mut self) {}
+impl<W: Write> Drop for Lines<W> {
+    /// What had no end of a line.
+    fn drop(&mut self) {
+        for (host, rest) in self.begun.values().filter(|(_, rest)| !rest.is_empty()) {
+            let _ = write!(self.to, "{host}: ").and_then(|()| self.to.write_all(rest)).and_then(|()| writeln!(self.to));
+        }
+    }
 }
 
 /// The terminal here, while one elsewhere does what a terminal does.
