@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from harness.hosts import Hosts
-from harness.mpis import clean_environment
+from harness.site import Site
 
 pytestmark = [pytest.mark.namespaces]
-
-# Hosts have an /etc and a home of their own. `script HOST WORDS...` is what ssh does, and a login on that host.
-_LOGIN = """#!/bin/bash
-host=${{1#*@}}; shift
-case "$host" in 10.77.0.*) host=h${{host##*.}} ;; esac
-exec ip netns exec "{prefix}-$host" unshare -m -u -- env -i HOME="{root}/$host/home" PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
-  LOGNAME=root bash -c 'mount --bind "{root}/$0/etc" /etc && hostname "$0" && cd "$HOME" && exec bash -c "$1"' \\
-  "$host" "$*"
-"""
-
-
-class Site:
-    """h1, h2 and h3, and Gambeson on each of them."""
-
-    def __init__(self, hosts: Hosts, gambeson: Path, root: Path) -> None:
-        self.hosts, self.gambeson, self.root = hosts, gambeson, root
-        for host in hosts.names:
-            (root / host / "home").mkdir(parents=True)
-            (root / host / "etc").mkdir()
-            for name in ("passwd", "group", "nsswitch.conf"):
-                shutil.copy(Path("/etc") / name, root / host / "etc" / name)
-            shutil.copy(Path("/etc/netns") / hosts.namespace(host) / "hosts", root / host / "etc" / "hosts")
-        self.ssh = root / "ssh"
-        self.ssh.write_text(_LOGIN.format(prefix=hosts.prefix, root=root))
-        self.ssh.chmod(0o755)
-
-    def etc(self, host: str, name: str) -> Path:
-        return self.root / host / "etc" / "gambeson" / name
-
-    def home(self, host: str, name: str) -> Path:
-        return self.root / host / "home" / ".config" / "gambeson" / name
-
-    def shell(self, host: str, script: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.ssh), host, script],
-            env=clean_environment(),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    def words(self, words: Sequence[str]) -> str:
-        return " ".join([f"GAMBESON_SSH={self.ssh}", str(self.gambeson), *words])
-
-    def does(self, host: str, *words: str, stdin: str = "") -> str:
-        done = self.shell(host, self.words(words), stdin)
-        assert done.returncode == 0, done
-        return done.stdout
-
-    def refuses(self, status: int, host: str, *words: str, stdin: str = "") -> str:
-        done = self.shell(host, self.words(words), stdin)
-        assert done.returncode == status, done
-        assert done.stderr.startswith("gambeson: "), done
-        return done.stderr
-
-    @contextlib.contextmanager
-    def stays(self, host: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-        """A command that goes on, and the first line that it says."""
-        command = [str(self.ssh), host, "exec env " + self.words(words)]
-        with subprocess.Popen(
-            command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                assert process.stdout is not None
-                yield process, process.stdout.readline().strip()
-            finally:
-                process.terminate()
-                process.wait(10)
 
 
 def openssl(*words: str) -> str:
@@ -135,7 +63,9 @@ def test_hosts_and_people_over_ssh(site: Site) -> None:
     assert "TLS Web Client Authentication, TLS Web Server Authentication" in text
     # Its key was made there and is nowhere else.
     key = openssl("pkey", "-in", str(there))
-    having = [path for path in site.root.rglob("*") if path.is_file() and key.splitlines()[1] in path.read_text("latin-1")]
+    having = [
+        path for path in site.root.rglob("*") if path.is_file() and key.splitlines()[1] in path.read_text("latin-1")
+    ]
     assert having == [there]
 
     assert "h2 was not enrolled: Gambeson says there why" in site.refuses(70, "h1", "enroll", "h2").splitlines()[-1]
@@ -158,7 +88,9 @@ def test_hosts_and_people_over_ssh(site: Site) -> None:
 
 def test_a_host_that_does_not_answer(site: Site) -> None:
     site.does("h1", "init")
-    site.ssh.write_text(site.ssh.read_text().replace("host=${", 'if [ "$1" = h3 ]; then echo hello; exit 5; fi; host=${', 1))
+    site.ssh.write_text(
+        site.ssh.read_text().replace("host=${", 'if [ "$1" = h3 ]; then echo hello; exit 5; fi; host=${', 1)
+    )
     assert "h3 does not answer as Gambeson does" in site.refuses(69, "h1", "enroll", "h3")
     assert "/nowhere/ssh cannot be started" in site.refuses(69, "h1", "enroll", "--ssh", "/nowhere/ssh", "h2")
     assert "is no name" in site.refuses(64, "h1", "enroll", "--alias", "'*.cluster'", "h2")
