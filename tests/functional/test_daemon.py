@@ -117,6 +117,33 @@ def test_many_on_several_hosts(site: Site) -> None:
     assert done.returncode == 69 and "process 1 on h9 has failed" in done.stderr, done
 
 
+def test_an_order_for_many_hosts_is_passed_on(site: Site) -> None:
+    # As many places as take a tree: each daemon has several of them.
+    places = ",".join(["h1", "h2"] * 30)
+    done = exec_on(site, places, "sh", "-c", "hostname", options=("-n", "2", "--label"))
+    assert done.returncode == 0, done
+    assert sorted(done.stdout.splitlines()) == ["h1: h1"] * 60 + ["h2: h2"] * 60
+    started = {host: [line for line in log(site, host) if line["event"] == "start"][-15:] for host in ("h1", "h2")}
+    assert 3 in [line["passed_on"] for line in started["h1"]], started
+    assert {(line["identity"], line["passed_on"]) for line in started["h2"]} == {("user:root", 0)}, started
+    # A host that is not there costs its own processes, wherever it is in the tree.
+    done = exec_on(site, f"{places},h9=10.77.0.9:7200,h3,h1", "sh", "-c", "hostname; exit 4")
+    assert done.returncode == 69 and done.stdout.count("h1\n") == 31 and done.stdout.count("h2\n") == 30, done
+    failed = done.stderr.splitlines()
+    assert len(failed) == 2 and "process 60 on h9" in failed[0] + failed[1] and "process 61 on h3" in done.stderr, done
+    # Signals go down it, and nothing is left when nobody wants it any more.
+    with site.stays("h1", "exec", places, "--", "sh -c 'echo on; exec sleep 7321'") as (requester, said):
+        assert said == "on"
+        for _ in range(59):
+            assert requester.stdout is not None and requester.stdout.readline() == "on\n"
+        requester.send_signal(signal.SIGTERM)
+        assert requester.wait(20) == 128 + signal.SIGTERM
+    assert gone("sleep 7321", within=2)
+    with site.stays("h1", "exec", places, "--", "sh -c 'echo on; exec sleep 7322'") as (requester, _):
+        requester.kill()
+        assert gone("sleep 7322", within=25)
+
+
 def test_accounts_are_those_of_the_rules(site: Site) -> None:
     done = exec_on(site, "h2", "id", "-u", "-n", options=("--account", "nobody"))
     assert done.stdout == "nobody\n", done
@@ -276,6 +303,10 @@ def test_strangers_are_nobody(site: Site, gambeson: Path, tmp_path: Path) -> Non
     shutil.copy(folder / "identity.pem", folder / "host.pem")
     for name in ("authority.pem", "site.toml"):
         shutil.copy(site.etc("h1", name), folder / name)
+    # A host of the site may pass orders on, and give none of its own.
+    shutil.copy(site.etc("h3", "host.pem"), folder / "identity.pem")
+    done = site.shell("h3", f"{gambeson} exec --folder {folder} h2 -- id")
+    assert done.returncode == 69 and "no rule of this host's is for h3" in done.stderr, done
     posing = ["daemon", "--folder", str(folder), "--listen", "10.77.0.3:7300", "--log", str(tmp_path / "log")]
     with site.stays("h3", *posing) as (_, said):
         assert said.startswith("gambesond: listening")

@@ -7,25 +7,27 @@
 //!                         └ a thread for each order: streams, signals, how processes end
 //! ```
 
-use std::collections::HashMap;
-use std::io;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, LinkName, Protection, Request};
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, LinkName, Peer, Protection, Request};
+use gambeson_proto::directory::date;
+use gambeson_site::directory::now;
 use serde_json::{Value, json};
 
 use crate::audit_log::AuditLog;
 use crate::authority::{self, Authority, Kind, Member, Renewer};
+use crate::branches::{Controls, Passed, pass_on};
 use crate::error::Error;
 use crate::keeper::Work;
 use crate::nursery::Nursery;
 use crate::rules::{Permission, Rules};
-use crate::serve::{Early, Inbox, Serving, summary};
-use crate::wire::{self, CLASS, ENDPOINT, INPUT, Order, SIGNAL, START, Start, WINDOW};
+use crate::serve::{Inbox, Serving, Unwanted, summary};
+use crate::wire::{self, CLASS, ENDPOINT, INPUT, Order, SIGNAL, START, Signature, Start, WINDOW};
 
 /// What a daemon is opened with.
 pub struct Setup {
@@ -67,7 +69,14 @@ impl Daemon {
         (config.host, config.shm) = (host, false);
         (config.patience, config.silence) = (PATIENCE, SILENCE);
         let domain = Arc::new(Domain::open(config).map_err(unavailable)?);
-        let office = Office { nursery, rules, log: Mutex::new(log), orders: Mutex::default() };
+        let office = Office {
+            nursery,
+            rules,
+            log: Mutex::new(log),
+            orders: Mutex::default(),
+            passed: Mutex::default(),
+            domain: Arc::downgrade(&domain),
+        };
         let attributes = Attributes::default().class(CLASS).protection(Protection::Privacy).message_max(ORDER_MAX);
         let endpoint = domain.endpoint(attributes, Arc::new(office).handlers()).map_err(unavailable)?;
         endpoint.publish(ENDPOINT, &["user", "host"], []).map_err(unavailable)?;
@@ -90,6 +99,9 @@ struct Office {
     rules: Rules,
     log: Mutex<AuditLog>,
     orders: Mutex<HashMap<LinkName, Arc<Inbox>>>,
+    /// Orders that were passed on to this host, with its place in each, and until when they could begin: none begins twice.
+    passed: Mutex<HashMap<([u8; 16], u32), u64>>,
+    domain: Weak<Domain>,
 }
 
 impl Office {
@@ -136,7 +148,7 @@ impl Office {
         }
     }
 
-    fn serve(&self, mut request: Request, inbox: &Inbox) {
+    fn serve(&self, mut request: Request, inbox: &Arc<Inbox>) {
         let outcome = self.admit(&request).and_then(|admitted| self.fulfil(&mut request, inbox, admitted));
         self.orders().remove(&request.link());
         if let Err(why) = outcome {
@@ -148,27 +160,54 @@ impl Office {
     fn admit(&self, request: &Request) -> Result<Admitted, String> {
         let judged = wire::decode::<Start>(&request.payload).and_then(|start| {
             let order = Order::decode(&start.order)?;
-            let here = *start.hosts.first().ok_or("the order is for no host")?;
-            let permission = self.rules.judge(&request.peer, &order.account)?;
-            Ok(Admitted { order, here, permission })
+            let Start { order: bytes, hosts, signature } = start;
+            if hosts.is_empty() || hosts.iter().any(|&host| host as usize >= order.hosts.len()) {
+                return Err("the order is passed on to no host, or to one that is not in it".into());
+            }
+            let by_another = request.peer.roles.iter().any(|role| role == "host");
+            let permission = match signature.clone().filter(|_| by_another) {
+                None => self.rules.judge(&request.peer, &order.account)?,
+                Some(signature) => {
+                    let signer = self.signer(&order, &bytes, hosts[0], signature)?;
+                    self.rules.judge(&signer, &order.account)?
+                }
+            };
+            Ok(Admitted { hosts, permission, passed: Arc::new(Passed { order, bytes, signature }) })
         });
         judged.inspect_err(|why| {
-            let who = request.peer.roles.join(" ");
+            let (who, host) = (request.peer.roles.join(" "), request.peer.host.as_str());
             // That the log is full hinders nobody from being refused.
-            let _ = self.log(
-                "refuse",
-                &[("from", who.into()), ("host", request.peer.host.as_str().into()), ("why", why.as_str().into())],
-            );
+            let _ = self.log("refuse", &[("from", who.into()), ("host", host.into()), ("why", why.as_str().into())]);
         })
     }
 
-    fn fulfil(&self, request: &mut Request, inbox: &Inbox, admitted: Admitted) -> Result<(), String> {
-        let Admitted { order, here, permission } = admitted;
+    /// Who has signed an order that another host's daemon passes on. Each begins here once, and while it is fresh.
+    fn signer(&self, order: &Order, bytes: &[u8], here: u32, signature: Signature) -> Result<Peer, String> {
+        let domain = self.domain.upgrade().ok_or("this daemon is closing")?;
+        let signer = domain.signer_of_order(bytes, &signature.into()).map_err(|cause| cause.to_string())?;
+        let now = now();
+        if order.until < now || order.until > now + FRESH_MAX {
+            return Err(format!(
+                "the order was to begin until {}, and it is {} here; set the clocks, or order again",
+                date(order.until),
+                date(now)
+            ));
+        }
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.retain(|_, until| *until >= now);
+        match passed.insert((order.id, here), order.until) {
+            None => Ok(signer),
+            Some(_) => Err("the order has begun here before".into()),
+        }
+    }
+
+    fn fulfil(&self, request: &mut Request, inbox: &Arc<Inbox>, admitted: Admitted) -> Result<(), String> {
+        let Admitted { hosts, permission, passed } = admitted;
+        let order = &passed.order;
+        let (&own, others) = hosts.split_first().expect("it was looked at");
         let id: String = order.id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mine = order.processes.into_iter().enumerate().filter(|(_, process)| process.host == here);
-        let mine: Vec<_> =
-            mine.map(|(number, process)| (number as u32, process.program, process.environment)).collect();
-        let numbers: Vec<u32> = mine.iter().map(|(number, ..)| *number).collect();
+        let here: Vec<u32> = order.numbers(own).collect();
+        let below: BTreeSet<u32> = others.iter().flat_map(|&host| order.numbers(host)).collect();
         let names = |program: &wire::Program| program.executable.as_os().to_string_lossy().into_owned();
         let programs: Vec<_> = order.programs.iter().map(names).collect();
         let about = [
@@ -177,23 +216,31 @@ impl Office {
             ("from", request.peer.host.as_str().into()),
             ("account", permission.account.name.as_str().into()),
             ("programs", programs.into()),
-            ("processes", numbers.len().into()),
+            ("processes", here.len().into()),
+            ("passed_on", others.len().into()),
         ];
         self.log("start", &about)?;
         let Permission { account, execution, .. } = permission;
-        let work = wire::encode(&Work { account, execution, programs: order.programs, processes: mine });
-        let keeper = self.nursery.keeper(&work);
-        let keeper = keeper.map_err(|cause: io::Error| format!("this host's daemon can make no process ({cause})"))?;
-        let mut serving = Serving::new(request, inbox, keeper, &numbers);
-        let why = match serving.run() {
-            Ok(()) => None,
-            Err(Early::Because(why)) => {
-                serving.give_up(&why);
-                Some(why)
-            }
-            Err(Early::Unwanted) => Some("the requester is gone".to_owned()),
+        let process = |&number: &u32| {
+            let process = &order.processes[number as usize];
+            (number, process.program, process.environment.clone())
         };
-        let (left, ended) = (serving.left().len(), summary(&serving.ended));
+        let processes = here.iter().map(process).collect();
+        let work = wire::encode(&Work { account, execution, programs: order.programs.clone(), processes });
+        let controls = Controls::default();
+        if !others.is_empty() {
+            let domain = self.domain.upgrade().ok_or("this daemon is closing")?;
+            let say = inbox.clone();
+            pass_on(&domain, &passed, others, &controls, move |number, event| say.put_below(number, event));
+        }
+        let keeper = self.nursery.keeper(&work);
+        let keeper = keeper.map_err(|cause| format!("this host's daemon can make no process ({cause})"));
+        let keeper = keeper.inspect_err(|_| controls.leave())?;
+        let mut serving = Serving::new(request, inbox, keeper, &here, below, controls.clone());
+        let why = serving.run().err().map(|Unwanted| "the requester is gone");
+        controls.leave();
+        inbox.close();
+        let (left, ended) = (serving.left(), summary(&serving.ended));
         drop(serving);
         self.log("end", &[("order", id.into()), ("ended", json!(ended)), ("killed", left.into()), ("why", why.into())])
     }
@@ -201,15 +248,17 @@ impl Office {
 
 /// An order that may begin here.
 struct Admitted {
-    order: Order,
-    /// This host's place in it.
-    here: u32,
+    /// Its places for this host, and for those that it is passed on to.
+    hosts: Vec<u32>,
     permission: Permission,
+    passed: Arc<Passed>,
 }
 
 /// The longest order, in bytes: argv and environment of all its programs.
 const ORDER_MAX: usize = 64 << 20;
 const ORDERS_MAX: usize = 4096;
+/// So far ahead an order may say that it begins, in seconds, as clocks may differ.
+const FRESH_MAX: u64 = 600;
 const STACK: usize = 256 << 10;
 /// So long a requester whose connection is lost may take to come back before his processes are ended.
 const PATIENCE: Duration = Duration::from_secs(10);

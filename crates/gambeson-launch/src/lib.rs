@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`authority`] | who certifies the site's hosts and users, and for how long |
 //! | [`daemon`], [`rules`], [`audit_log`] | `gambesond`: who may start what, and what was started |
-//! | [`requester`] | who wants processes |
+//! | [`requester`], `branches` | who wants processes; how an order reaches many hosts |
 //! | [`wire`] | orders for processes, and what is said of them |
 //! | [`nursery`] | keepers of processes, forked from a process that holds no secret |
 #![deny(unsafe_code)]
@@ -12,6 +12,7 @@
 mod account;
 pub mod audit_log;
 pub mod authority;
+mod branches;
 pub mod daemon;
 mod error;
 mod execute;

@@ -1,23 +1,23 @@
 //! Who wants processes: connects to their hosts' daemons, and hears what becomes of them (secure-nexus paper, section 5).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use gambeson_link::{Answers, Config, Domain, Expected, Startpoint};
+use gambeson_link::{Config, Domain};
 use gambeson_site::directory::now;
 
 use crate::authority::{Kind, Member, renew};
+pub use crate::branches::Controls;
+use crate::branches::{Passed, WIDTH, pass_on};
 use crate::error::Error;
-use crate::wire::{self, ALL, ENDPOINT, Event, INPUT, Order, SIGNAL, START, Start, WINDOW, numbered};
+use crate::wire::{self, Event, Order, Streams};
 
-/// A place from which processes are ordered. What is ordered by way of it ends when it is dropped.
+/// A place from which processes are ordered.
 pub struct Requester {
-    domain: Domain,
+    domain: Arc<Domain>,
 }
 
 impl Requester {
@@ -37,63 +37,30 @@ impl Requester {
         let mut config = Config::new(member.again()?, member.trust()?);
         config.shm = false;
         config.patience = PATIENCE;
-        Ok(Requester { domain: Domain::open(config).map_err(refused)? })
+        Ok(Requester { domain: Arc::new(Domain::open(config).map_err(refused)?) })
     }
 
     /// Has the processes of an order started, all at once, and does not wait for that (the split-phase `start_process`).
-    /// A host that cannot be reached, or refuses, shows as the failure of its processes.
-    #[must_use]
-    pub fn begin(self: &Arc<Self>, order: &Order) -> Ordered {
-        let bytes = wire::encode(order);
-        let mut numbers: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (number, process) in order.processes.iter().enumerate() {
-            numbers.entry(process.host).or_default().push(number as u32);
-        }
+    /// A host that cannot be reached, or refuses, shows as the failure of its processes. Where nothing is to be written to
+    /// any process, and there are many hosts, their daemons pass the order on.
+    ///
+    /// # Errors
+    /// When this identity's key signs nothing.
+    pub fn begin(&self, mut order: Order) -> Result<Ordered, Error> {
+        order.until = now() + TIME_TO_BEGIN;
+        let hosts: BTreeSet<u32> = order.processes.iter().map(|process| process.host).collect();
+        let hosts: Vec<u32> = hosts.into_iter().collect();
+        let bytes = wire::encode(&order);
+        let is_silent = order.programs.iter().all(|program| program.streams == Streams::Output);
+        let signed = (is_silent && hosts.len() > WIDTH).then(|| self.domain.sign_order(&bytes)).transpose();
+        let signature = signed.map_err(|cause| Error::Refused(cause.to_string()))?.map(Into::into);
+        let left = order.processes.len();
         let (say, events) = channel();
         let controls = Controls::default();
-        for (host, numbers) in numbers {
-            let (requester, there) = (self.clone(), order.hosts[host as usize].clone());
-            let (say, controls) = (say.clone(), controls.clone());
-            let start = wire::encode(&Start { order: bytes.clone(), hosts: vec![host] });
-            thread::spawn(move || {
-                if let Err(why) = requester.at(&there, &start, &numbers, &say, &controls) {
-                    let why = format!("{}: {why}", there.name);
-                    // Who asks no more hears no more.
-                    numbers.iter().for_each(|&number| drop(say.send((number, Event::Failed(why.clone())))));
-                }
-            });
-        }
-        Ordered { events, controls, open: (0..order.processes.len() as u32).collect() }
-    }
-
-    /// Orders at one host, and passes on what it says.
-    fn at(
-        &self,
-        host: &wire::Host,
-        start: &[u8],
-        numbers: &[u32],
-        say: &Sender<(u32, Event)>,
-        controls: &Controls,
-    ) -> Result<(), gambeson_link::Error> {
-        let expected = Expected::Role(format!("dns:{}", host.name));
-        let there = Arc::new(self.domain.attach(&*host.address, &expected, ENDPOINT, CONNECT)?);
-        let mut answers: Answers<Arc<Startpoint>> = there.stream_owned(START, start)?;
-        controls.places().extend(numbers.iter().map(|&number| (number, there.clone())));
-        drop(there);
-        while !controls.0.unwanted.load(Ordering::Relaxed) {
-            match answers.next(LOOK) {
-                Ok(None) => return Ok(()),
-                Ok(Some(event)) => {
-                    let event = wire::decode(&event).map_err(gambeson_link::Error::Protocol)?;
-                    if say.send(event).is_err() {
-                        return Ok(());
-                    }
-                }
-                Err(gambeson_link::Error::TimedOut(_)) => {}
-                Err(cause) => return Err(cause),
-            }
-        }
-        Ok(())
+        let passed = Arc::new(Passed { order, bytes, signature });
+        // Who asks no more hears no more.
+        pass_on(&self.domain, &passed, &hosts, &controls, move |number, event| drop(say.send((number, event))));
+        Ok(Ordered { events, controls, left })
     }
 }
 
@@ -101,8 +68,8 @@ impl Requester {
 pub struct Ordered {
     events: Receiver<(u32, Event)>,
     controls: Controls,
-    /// Which have not ended.
-    open: BTreeSet<u32>,
+    /// How many have not ended.
+    left: usize,
 }
 
 /// What there is to hear.
@@ -119,23 +86,20 @@ pub enum Heard {
 impl Ordered {
     /// What is said next of any of them, waited for at most so long. The last word of each process is how it ended.
     pub fn next(&mut self, patience: Duration) -> Heard {
-        loop {
-            match self.events.recv_timeout(patience) {
-                Ok((number, event)) => {
-                    let is_last = matches!(event, Event::Ended(_) | Event::Failed(_));
-                    let was_open = if is_last { self.open.remove(&number) } else { self.open.contains(&number) };
-                    // Of a process that has ended nothing more is said, as when its host is lost after that.
-                    if was_open {
-                        return Heard::Event(number, event);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => return Heard::Nothing,
-                Err(RecvTimeoutError::Disconnected) => match self.open.pop_first() {
-                    Some(number) => return Heard::Event(number, Event::Failed("its daemon said nothing of it".into())),
-                    None => return Heard::End,
-                },
+        match self.events.recv_timeout(patience) {
+            Ok((number, event)) => {
+                self.left -= usize::from(matches!(event, Event::Ended(_) | Event::Failed(_)));
+                Heard::Event(number, event)
             }
+            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Heard::End,
         }
+    }
+
+    /// How many of them have not ended.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.left
     }
 
     /// What else can be done with them, from any thread.
@@ -147,77 +111,11 @@ impl Ordered {
 
 impl Drop for Ordered {
     fn drop(&mut self) {
-        self.controls.0.unwanted.store(true, Ordering::Relaxed);
-        self.controls.places().clear();
+        self.controls.leave();
     }
 }
 
-/// Input, signals and windows for processes that were ordered.
-#[derive(Clone, Default)]
-pub struct Controls(Arc<Shared>);
-
-#[derive(Default)]
-struct Shared {
-    /// Where each process is, once its host was reached.
-    places: Mutex<BTreeMap<u32, Arc<Startpoint>>>,
-    /// Nobody wants the processes any more.
-    unwanted: AtomicBool,
-}
-
-impl Controls {
-    /// Writes to a process's standard input; nothing to write ends that. Waits for room.
-    ///
-    /// # Errors
-    /// When its host is lost.
-    pub fn input(&self, process: u32, bytes: &[u8]) -> Result<(), Error> {
-        if bytes.is_empty() {
-            return self.send(process, INPUT, bytes);
-        }
-        bytes.chunks(CHUNK).try_for_each(|chunk| self.send(process, INPUT, chunk))
-    }
-
-    /// Sends a signal to one process, or to all of them, and to what they have started.
-    ///
-    /// # Errors
-    /// When a host is lost.
-    pub fn signal(&self, process: Option<u32>, signal: u8) -> Result<(), Error> {
-        if let Some(process) = process {
-            return self.send(process, SIGNAL, &[signal]);
-        }
-        let mut places: Vec<_> = self.places().values().cloned().collect();
-        places.dedup_by_key(|place| Arc::as_ptr(place));
-        places.iter().try_for_each(|place| place.send(SIGNAL, &numbered(ALL, &[signal])).map_err(lost))
-    }
-
-    /// Tells a process the size of its terminal.
-    ///
-    /// # Errors
-    /// When its host is lost.
-    pub fn window(&self, process: u32, rows: u16, columns: u16) -> Result<(), Error> {
-        self.send(process, WINDOW, &[rows.to_be_bytes(), columns.to_be_bytes()].concat())
-    }
-
-    fn send(&self, process: u32, handler: u32, bytes: &[u8]) -> Result<(), Error> {
-        let place = self.places().get(&process).cloned();
-        match place {
-            Some(place) => place.send(handler, &numbered(process, bytes)).map_err(lost),
-            None => Err(Error::Unavailable("the process has not begun; wait until it has".into())),
-        }
-    }
-
-    fn places(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Startpoint>>> {
-        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn lost(cause: gambeson_link::Error) -> Error {
-    Error::Unavailable(cause.to_string())
-}
-
-/// So long a host may take to answer.
-const CONNECT: Duration = Duration::from_secs(10);
 /// So long a lost connection may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look whether anybody still wants the processes.
-const LOOK: Duration = Duration::from_millis(250);
-const CHUNK: usize = 256 << 10;
+/// So long an order may be on its way, with clocks that differ: after that nobody begins it.
+const TIME_TO_BEGIN: u64 = 120;

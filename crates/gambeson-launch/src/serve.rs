@@ -1,41 +1,83 @@
 //! Serving one order: between its keeper, its processes' streams, and who ordered it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use gambeson_link::Request;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use crate::branches::Controls;
 use crate::keeper::{Said, Told};
 use crate::nursery::{receive, send};
 use crate::wire::{self, Event, INPUT, SIGNAL, Status, WINDOW, number};
 
-/// What has come for an order's processes and is not with them yet.
+/// What has come for an order and is not dealt with yet.
 pub(crate) struct Inbox {
-    queue: Mutex<VecDeque<Request>>,
+    queue: Mutex<Queue>,
+    room: Condvar,
     bell: OwnedFd,
+}
+
+#[derive(Default)]
+struct Queue {
+    items: VecDeque<Item>,
+    /// Nobody takes anything any more.
+    closed: bool,
+}
+
+enum Item {
+    /// From the requester, for a process.
+    Told(Request),
+    /// From a host that the order was passed on to.
+    Below(u32, Event),
 }
 
 impl Inbox {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Inbox { queue: Mutex::default(), bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Inbox { queue: Mutex::default(), room: Condvar::new(), bell })
     }
 
     /// Puts a request by; what it takes of its link's window stays taken until it is done.
     pub(crate) fn put(&self, request: Request) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        self.lock().items.push_back(Item::Told(request));
+        self.ring();
     }
 
-    fn take(&self) -> VecDeque<Request> {
+    /// Puts by what was said elsewhere, as soon as there is room for it.
+    pub(crate) fn put_below(&self, number: u32, event: Event) {
+        let full = |queue: &mut Queue| queue.items.len() >= BELOW_MAX && !queue.closed;
+        let mut queue = self.room.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        queue.items.push_back(Item::Below(number, event));
+        drop(queue);
+        self.ring();
+    }
+
+    /// The order is over: nobody waits for room.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.room.notify_all();
+    }
+
+    fn take(&self) -> VecDeque<Item> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+        let taken = std::mem::take(&mut self.lock().items);
+        self.room.notify_all();
+        taken
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 }
 
@@ -43,8 +85,12 @@ impl Inbox {
 pub(crate) struct Serving<'s> {
     request: &'s mut Request,
     inbox: &'s Inbox,
-    keeper: OwnedFd,
+    /// Until it has ended, and with it whatever the processes here left behind.
+    keeper: Option<OwnedFd>,
     processes: BTreeMap<u32, Process>,
+    /// Those that run where the order was passed on to.
+    below: BTreeSet<u32>,
+    controls: Controls,
     /// How those ended that have.
     pub(crate) ended: Vec<(u32, Event)>,
     buffer: Vec<u8>,
@@ -61,13 +107,8 @@ struct Process {
     waiting: VecDeque<(Request, usize)>,
 }
 
-/// Why an order ended before its processes did.
-pub(crate) enum Early {
-    /// Nobody wants it any more.
-    Unwanted,
-    /// This happened.
-    Because(String),
-}
+/// Nobody wants the order any more.
+pub(crate) struct Unwanted;
 
 /// Which stream of a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,16 +119,33 @@ enum Stream {
 }
 
 impl<'s> Serving<'s> {
-    pub(crate) fn new(request: &'s mut Request, inbox: &'s Inbox, keeper: OwnedFd, numbers: &[u32]) -> Self {
-        let processes = numbers.iter().map(|&number| (number, Process::default())).collect();
-        Serving { request, inbox, keeper, processes, ended: Vec::new(), buffer: vec![0; CHUNK] }
+    /// `here` and `below` are the processes that run on this host, and on those that the order was passed on to.
+    pub(crate) fn new(
+        request: &'s mut Request,
+        inbox: &'s Inbox,
+        keeper: OwnedFd,
+        here: &[u32],
+        below: BTreeSet<u32>,
+        controls: Controls,
+    ) -> Self {
+        let processes = here.iter().map(|&number| (number, Process::default())).collect();
+        Serving {
+            request,
+            inbox,
+            keeper: Some(keeper),
+            processes,
+            below,
+            controls,
+            ended: Vec::new(),
+            buffer: vec![0; CHUNK],
+        }
     }
 
     /// Until every process has ended, and whatever they left behind.
-    pub(crate) fn run(&mut self) -> Result<(), Early> {
-        while !self.processes.is_empty() {
+    pub(crate) fn run(&mut self) -> Result<(), Unwanted> {
+        while self.left() > 0 || self.keeper.is_some() {
             if self.request.is_cancelled() {
-                return Err(Early::Unwanted);
+                return Err(Unwanted);
             }
             let (keeper, bell, streams) = self.wait();
             for (process, stream) in streams {
@@ -97,20 +155,24 @@ impl<'s> Serving<'s> {
                 }
             }
             if bell {
-                self.inbox.take().into_iter().for_each(|request| self.handle(request));
+                for item in self.inbox.take() {
+                    match item {
+                        Item::Told(request) => self.handle(request),
+                        Item::Below(number, event) => self.pass_up(number, &event)?,
+                    }
+                }
             }
             if keeper {
                 self.hear()?;
             }
         }
-        self.until_clear();
         Ok(())
     }
 
     /// Waits for something to do.
     fn wait(&self) -> (bool, bool, Vec<(u32, Stream)>) {
         let mut streams = Vec::with_capacity(2 * self.processes.len());
-        let mut wanted = vec![PollFd::new(&self.keeper, PollFlags::IN), PollFd::new(&self.inbox.bell, PollFlags::IN)];
+        let mut wanted = vec![PollFd::new(&self.inbox.bell, PollFlags::IN)];
         for (&number, process) in &self.processes {
             let Process { output, errors, input, waiting, .. } = process;
             let input = input.as_ref().filter(|_| !waiting.is_empty());
@@ -125,16 +187,18 @@ impl<'s> Serving<'s> {
                 }
             }
         }
+        wanted.extend(self.keeper.as_ref().map(|keeper| PollFd::new(keeper, PollFlags::IN)));
         let _ = poll(&mut wanted, Some(&Timespec::try_from(LOOK).expect("a short time")));
-        let ready: Vec<bool> = wanted.iter().map(|watched| !watched.revents().is_empty()).collect();
+        let mut ready: Vec<bool> = wanted.iter().map(|watched| !watched.revents().is_empty()).collect();
         drop(wanted);
+        let keeper = self.keeper.is_some() && ready.pop() == Some(true);
         let streams =
-            streams.into_iter().zip(&ready[2..]).filter(|(_, ready)| **ready).map(|(which, _)| which).collect();
-        (ready[0], ready[1], streams)
+            streams.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready).map(|(which, _)| which).collect();
+        (keeper, ready[0], streams)
     }
 
     /// Passes on what a process has written; how much, and nothing when there is no more.
-    fn read(&mut self, number: u32, stream: Stream) -> Result<usize, Early> {
+    fn read(&mut self, number: u32, stream: Stream) -> Result<usize, Unwanted> {
         let Some(process) = self.processes.get_mut(&number) else { return Ok(0) };
         let place = if stream == Stream::Output { &mut process.output } else { &mut process.errors };
         let Some(file) = place else { return Ok(0) };
@@ -188,9 +252,26 @@ impl<'s> Serving<'s> {
         }
     }
 
+    /// Says to the requester what was said elsewhere.
+    fn pass_up(&mut self, number: u32, event: &Event) -> Result<(), Unwanted> {
+        if matches!(event, Event::Ended(_) | Event::Failed(_)) {
+            self.below.remove(&number);
+            self.ended.push((number, event.clone()));
+        }
+        self.tell(number, event)
+    }
+
     /// Does what the requester wants with a process.
     fn handle(&mut self, request: Request) {
         let Some((process, rest)) = number(&request.payload) else { return request.refuse("no process is named") };
+        // Who is lost is heard of as the end of his processes. Nothing is written to processes behind another host.
+        match (request.handler, rest) {
+            (SIGNAL, &[signal]) if process == wire::ALL => drop(self.controls.signal(None, signal)),
+            (SIGNAL, &[signal]) if self.below.contains(&process) => {
+                return drop(self.controls.signal(Some(process), signal));
+            }
+            _ => {}
+        }
         match (request.handler, rest) {
             (INPUT, _) => {
                 if let Some(there) = self.processes.get_mut(&process) {
@@ -200,7 +281,8 @@ impl<'s> Serving<'s> {
             }
             (SIGNAL, &[signal]) => {
                 let which = Some(process).filter(|&process| process != wire::ALL);
-                let _ = send(&self.keeper, &wire::encode(&Told::Signal(which, signal)), &[]);
+                let told = wire::encode(&Told::Signal(which, signal));
+                self.keeper.iter().for_each(|keeper| drop(send(keeper, &told, &[])));
             }
             (WINDOW, &[high, low, more, less]) => {
                 let terminal = self.processes.get(&process).filter(|process| process.is_terminal);
@@ -214,19 +296,24 @@ impl<'s> Serving<'s> {
     }
 
     /// Takes one word of the keeper's.
-    fn hear(&mut self) -> Result<(), Early> {
+    fn hear(&mut self) -> Result<(), Unwanted> {
         let mut message = [0; MESSAGE_MAX];
-        let (length, descriptors) = match receive(&self.keeper, &mut message) {
-            Ok((length @ 1.., descriptors)) => (length, descriptors),
-            _ => return Err(Early::Because("its keeper on this host has ended".into())),
+        let came = self.keeper.as_ref().map(|keeper| receive(keeper, &mut message));
+        let (said, descriptors) = match came {
+            Some(Ok((length @ 1.., descriptors))) => (wire::decode(&message[..length]), descriptors),
+            // That is how it says that nothing is left, unless something is.
+            _ => return self.give_up("its keeper on this host has ended"),
         };
-        let said: Said = wire::decode(&message[..length]).map_err(Early::Because)?;
+        let said = match said {
+            Ok(said) => said,
+            Err(why) => return self.give_up(&why),
+        };
         match said {
             Said::Started(number, pid) => {
                 self.connect(number, descriptors);
                 self.tell(number, &Event::Started(pid))
             }
-            Said::Failed(wire::ALL, why) => Err(Early::Because(why)),
+            Said::Failed(wire::ALL, why) => self.give_up(&why),
             Said::Failed(number, why) => self.end(number, Event::Failed(why)),
             Said::Ended(number, status) => {
                 // What it wrote before it ended is in its pipes by now, and they hold no more than that.
@@ -254,7 +341,7 @@ impl<'s> Serving<'s> {
         (process.output, process.errors, process.input) = (streams.next(), streams.next(), streams.next());
     }
 
-    fn end(&mut self, number: u32, event: Event) -> Result<(), Early> {
+    fn end(&mut self, number: u32, event: Event) -> Result<(), Unwanted> {
         self.processes.remove(&number);
         self.tell(number, &event)?;
         self.ended.push((number, event));
@@ -262,32 +349,20 @@ impl<'s> Serving<'s> {
     }
 
     /// Waits until there is room for it, if need be.
-    fn tell(&mut self, number: u32, event: &Event) -> Result<(), Early> {
-        self.request.item(&wire::encode(&(number, event))).map_err(|_| Early::Unwanted)
+    fn tell(&mut self, number: u32, event: &Event) -> Result<(), Unwanted> {
+        self.request.item(&wire::encode(&(number, event))).map_err(|_| Unwanted)
     }
 
-    /// The keeper is there as long as anything is that the processes left behind.
-    fn until_clear(&self) {
-        let deadline = Instant::now() + CLEAR;
-        while Instant::now() < deadline {
-            let mut wanted = [PollFd::new(&self.keeper, PollFlags::IN)];
-            let _ = poll(&mut wanted, Some(&Timespec::try_from(CLEAR).expect("a short time")));
-            if !matches!(receive(&self.keeper, &mut [0; MESSAGE_MAX]), Ok((1.., _))) {
-                return;
-            }
-        }
+    /// How many processes have not ended.
+    pub(crate) fn left(&self) -> usize {
+        self.processes.len() + self.below.len()
     }
 
-    /// The processes that have not ended.
-    pub(crate) fn left(&self) -> Vec<u32> {
-        self.processes.keys().copied().collect()
-    }
-
-    /// Says of each that is left what became of it.
-    pub(crate) fn give_up(&mut self, why: &str) {
-        for number in self.left() {
-            let _ = self.end(number, Event::Failed(why.to_owned()));
-        }
+    /// The keeper is gone: says of each process here that is left what became of it.
+    fn give_up(&mut self, why: &str) -> Result<(), Unwanted> {
+        self.keeper = None;
+        let left: Vec<_> = self.processes.keys().copied().collect();
+        left.into_iter().try_for_each(|number| self.end(number, Event::Failed(why.to_owned())))
     }
 }
 
@@ -309,11 +384,11 @@ pub(crate) fn summary(ended: &[(u32, Event)]) -> BTreeMap<String, u32> {
 const NUMBER: usize = 4;
 const END_OF_TRANSMISSION: u8 = 4;
 const CHUNK: usize = 64 << 10;
+/// So many events of other hosts wait for the requester.
+const BELOW_MAX: usize = 64;
 /// No word of a keeper's is longer.
 const MESSAGE_MAX: usize = 16 << 10;
 /// The largest pipe that somebody who is not root can make.
 const PIPE_MAX: usize = 1 << 20;
 /// How often to look whether anybody still wants the order.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long a keeper may take for ending what processes left behind.
-const CLEAR: Duration = Duration::from_secs(10);

@@ -10,6 +10,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use gambeson_link::Signed;
 use serde::{Deserialize, Serialize};
 
 /// The name under which a daemon publishes its endpoint.
@@ -125,6 +126,28 @@ pub struct Start {
     pub order: Vec<u8>,
     /// The places of the hosts that the daemon is to see to: its own first, then those that it passes the order on to.
     pub hosts: Vec<u32>,
+    /// The requester's signature, by which those know him that the order is passed on to.
+    pub signature: Option<Signature>,
+}
+
+/// A signature under an encoded order, with the certificates of who signed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature {
+    chain: Vec<Vec<u8>>,
+    scheme: u16,
+    signature: Vec<u8>,
+}
+
+impl From<Signed> for Signature {
+    fn from(Signed { chain, scheme, signature }: Signed) -> Self {
+        Signature { chain, scheme, signature }
+    }
+}
+
+impl From<Signature> for Signed {
+    fn from(Signature { chain, scheme, signature }: Signature) -> Self {
+        Signed { chain, scheme, signature }
+    }
 }
 
 /// What a daemon says of a process.
@@ -163,6 +186,12 @@ impl Status {
 }
 
 impl Order {
+    /// The numbers of its processes on one host.
+    pub(crate) fn numbers(&self, host: u32) -> impl Iterator<Item = u32> {
+        let numbered = self.processes.iter().enumerate();
+        numbered.filter(move |(_, process)| process.host == host).map(|(number, _)| number as u32)
+    }
+
     /// Reads one, and looks that its numbers and strings are in order.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::endpoint::{Attributes, Handlers, Table};
 use crate::error::Error;
 use crate::group::Kept;
 use crate::handshake::Party;
-use crate::identity::{Expected, Identity, KeyHash, Trust};
+use crate::identity::{Expected, Identity, KeyHash, Peer, Signed, Trust};
 use crate::names;
 use crate::policy::Judge;
 use crate::pool::Pool;
@@ -395,6 +395,23 @@ impl Domain {
         self.shared.party.vouch(&staged.message()).ok_or_else(|| Error::Identity(what.into()))
     }
 
+    /// Signs an order that is passed on from one to the next, for all who accept this domain's certificate.
+    ///
+    /// # Errors
+    /// When its key cannot sign.
+    pub fn sign_order(&self, order: &[u8]) -> Result<Signed, Error> {
+        let signed = self.shared.party.sign(&order_message(order));
+        signed.ok_or_else(|| Error::Identity("this domain's key signs nothing that others can check".into()))
+    }
+
+    /// Who has signed an order, if that is somebody whose certificate is accepted here; nothing is said of his host.
+    ///
+    /// # Errors
+    /// When it is nobody's.
+    pub fn signer_of_order(&self, order: &[u8], signed: &Signed) -> Result<Peer, Error> {
+        self.shared.party.signer(&order_message(order), signed)
+    }
+
     /// Does what there is to do: takes what has come, runs handlers, sends what waits. With [`Progress::Manual`] nothing
     /// else does. Waits for it at most so long; whether there was anything.
     ///
@@ -548,6 +565,11 @@ pub(crate) fn copy_for(shared: &Shared, capability: &Capability, holder: KeyHash
         true => Error::Identity("this domain has no Ed25519 key, and no other vouches for copies".into()),
         false => Error::Startpoint(cause.to_string()),
     })
+}
+
+/// What is signed of an order has the form of TLS 1.3 (RFC 8446, 4.4.3), so that no signature of a handshake is taken for it.
+fn order_message(order: &[u8]) -> Vec<u8> {
+    [&[0x20; 64], &b"Gambeson, order of processes\0"[..], order].concat()
 }
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {

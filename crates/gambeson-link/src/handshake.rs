@@ -37,7 +37,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::identity::{DNS_ROLE, Expected, Identity, KeyHash, Peer, ROLE, Trust};
+use crate::identity::{DNS_ROLE, Expected, Identity, KeyHash, Peer, ROLE, Signed, Trust};
 use crate::site::Site;
 
 const PROTOCOL: &[u8] = b"gambeson-link/1";
@@ -67,6 +67,7 @@ pub(crate) struct Party {
 /// The certificate that new handshakes show, with all that TLS wants to have beside it.
 #[derive(Clone)]
 struct Shown {
+    chain: Arc<[CertificateDer<'static>]>,
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
 }
@@ -74,6 +75,7 @@ struct Shown {
 impl Shown {
     fn new(identity: Identity, verifier: &Arc<Verifier>) -> Result<Self, rustls::Error> {
         let provider = &verifier.provider;
+        let chain = identity.chain.clone().into();
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
@@ -88,7 +90,7 @@ impl Shown {
         client.resumption = rustls::client::Resumption::disabled();
         server.alpn_protocols = vec![PROTOCOL.to_vec()];
         server.send_tls13_tickets = 0;
-        Ok(Shown { client: Arc::new(client), server: Arc::new(server) })
+        Ok(Shown { chain, client: Arc::new(client), server: Arc::new(server) })
     }
 }
 
@@ -138,6 +140,30 @@ impl Party {
         let signer = self.key.choose_scheme(&[SignatureScheme::ED25519])?;
         let key = *self.key.public_key()?.last_chunk()?;
         Some(Voucher { key, signature: signer.sign(message).ok()?.try_into().ok()? })
+    }
+
+    /// Signs a message for whoever accepts this domain's certificate.
+    pub(crate) fn sign(&self, message: &[u8]) -> Option<Signed> {
+        let signer = self.key.choose_scheme(&self.verifier.supported())?;
+        let chain = self.shown().chain.iter().map(|certificate| certificate.to_vec()).collect();
+        Some(Signed { chain, scheme: signer.scheme().into(), signature: signer.sign(message).ok()? })
+    }
+
+    /// Whose certificate signed a message so; as a client's, which is what whoever asks for something has.
+    pub(crate) fn signer(&self, message: &[u8], signed: &Signed) -> Result<Peer, Error> {
+        let chain: Vec<_> = signed.chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+        verified(&self.trust, &chain, Side::Server).map_err(|cause| refused(&cause))?;
+        let certificate = chain.first().expect("it was verified");
+        let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| refused(&bad_certificate()))?;
+        let schemes = self.verifier.provider.signature_verification_algorithms.mapping;
+        let known =
+            schemes.iter().find(|(scheme, _)| u16::from(*scheme) == signed.scheme).map_or(&[][..], |(_, all)| all);
+        if !known.iter().any(|&one| parsed.verify_signature(one, message, &signed.signature).is_ok()) {
+            return Err(Error::Refused("the signature is not that of the certificate's owner".into()));
+        }
+        let key = KeyHash::of(certificate).map_err(|cause| refused(&cause))?;
+        let (name, roles) = named(&parsed);
+        Ok(Peer { key, name, roles, host: String::new(), address: None })
     }
 
     /// Accepts the owner of one more public key, or under another name and with other roles.
@@ -366,9 +392,7 @@ impl Handshake {
                     }
                     let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| bad_certificate());
                     let parsed = parsed.map_err(|cause| refused(&cause))?;
-                    let (name, roles) = (parsed.valid_dns_names().next(), roles(&parsed));
-                    let name = name.or(roles.last().map(String::as_str)).unwrap_or("without a name").to_owned();
-                    (name, roles)
+                    named(&parsed)
                 }
                 _ => continue,
             };
@@ -460,6 +484,13 @@ fn unusable(cause: &rustls::Error) -> Error {
     Error::Identity(format!("the certificate or its key cannot be used: {cause}"))
 }
 
+/// What a certificate's owner is called, and its roles.
+fn named(certificate: &webpki::EndEntityCert<'_>) -> (String, Vec<String>) {
+    let (name, roles) = (certificate.valid_dns_names().next(), roles(certificate));
+    let name = name.or(roles.last().map(String::as_str)).unwrap_or("without a name").to_owned();
+    (name, roles)
+}
+
 fn bad_certificate() -> rustls::Error {
     rustls::Error::InvalidCertificate(CertificateError::BadEncoding)
 }
@@ -513,6 +544,10 @@ impl Verifier {
         rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
+    fn supported(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+
     /// TLS 1.2 is never offered.
     fn never() -> Result<HandshakeSignatureValid, rustls::Error> {
         Err(rustls::Error::PeerIncompatible(rustls::PeerIncompatible::Tls12NotOffered))
@@ -550,7 +585,7 @@ impl ServerCertVerifier for Verifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.supported()
     }
 }
 
@@ -587,7 +622,7 @@ impl ClientCertVerifier for Verifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.supported()
     }
 }
 

@@ -180,6 +180,17 @@ impl Expected {
     }
 }
 
+/// A signature under a message, with the certificates that show whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signed {
+    /// The certificates, the signer's own first, in DER.
+    pub chain: Vec<Vec<u8>>,
+    /// How it is signed, as TLS numbers that (RFC 8446, 4.2.3).
+    pub scheme: u16,
+    /// The signature.
+    pub signature: Vec<u8>,
+}
+
 /// Who is at the other end of a session, proved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {

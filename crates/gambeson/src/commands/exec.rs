@@ -6,7 +6,6 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -58,12 +57,12 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let requester = Arc::new(Requester::new(&arguments.folder.clone().unwrap_or_else(user_folder))?);
+    let requester = Requester::new(&arguments.folder.clone().unwrap_or_else(user_folder))?;
     let order = arguments.order()?;
     // Before anything is started that they are for.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH]);
     let signals = signals.map_err(|cause| Failure::system(format!("signals cannot be passed on ({cause})")))?;
-    let ordered = requester.begin(&order);
+    let ordered = requester.begin(order.clone())?;
     pass_on(signals, ordered.controls());
     let _raw = arguments.terminal.then(Raw::begin).flatten();
     let status = attend(&order, ordered, arguments.label);
