@@ -267,6 +267,21 @@ def test_signals_reach_the_command(site: Site) -> None:
         assert (output, requester.returncode) == ("told\n", 5)
 
 
+def test_orders_are_seen_and_ended(site: Site) -> None:
+    with site.stays("h1", "exec", "h2", "--", "sh -c 'echo on; exec sleep 7331'") as (requester, said):
+        assert said == "on"
+        (order,) = json.loads(site.does("h1", "ps", "--json", "h2"))
+        assert (order["host"], order["identity"], order["from"], order["processes"]) == ("h2", "user:root", "h1", 1)
+        assert order["order"][:8] in site.does("h1", "ps", "h2")
+        assert "no order ffff" in site.refuses(69, "h1", "kill", "ffff", "h2")
+        site.does("h1", "kill", order["order"][:8], "h2")
+        _, errors = requester.communicate(timeout=20)
+        assert requester.returncode == 69 and "user:root has ended it with `gambeson kill`" in errors
+        assert gone("sleep 7331", within=5)
+    assert json.loads(site.does("h1", "ps", "--json", "h2")) == []
+    assert [line["event"] for line in log(site, "h2")][-3:] == ["start", "kill", "end"]
+
+
 def test_a_terminal_is_one(site: Site) -> None:
     ours, theirs = pty.openpty()
     command = site.words(["exec", "-t", "h2", "--", "sh -c 'stty size; read line; echo got $line; tty'"])

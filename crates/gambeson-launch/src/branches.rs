@@ -17,7 +17,7 @@ use std::time::Duration;
 use gambeson_link::{Domain, Expected, Startpoint};
 
 use crate::error::Error;
-use crate::wire::{self, ALL, ENDPOINT, Event, INPUT, Order, SIGNAL, START, Signature, Start, WINDOW, numbered};
+use crate::wire::{self, ALL, ENDPOINT, Event, Host, INPUT, Order, SIGNAL, START, Signature, Start, WINDOW, numbered};
 
 /// An order as it is passed on.
 pub(crate) struct Passed {
@@ -52,6 +52,12 @@ pub(crate) fn pass_on(
     }
 }
 
+/// A link to the daemon of a host: whose certificate is for that host, and nobody else.
+pub(crate) fn attach(domain: &Domain, host: &Host) -> Result<Startpoint, gambeson_link::Error> {
+    let expected = Expected::Role(format!("dns:{}", host.name));
+    domain.attach(&*host.address, &expected, ENDPOINT, CONNECT)
+}
+
 /// One of the ways that an order takes.
 struct Branch {
     domain: Arc<Domain>,
@@ -67,8 +73,7 @@ impl Branch {
             let passed = self.passed.clone();
             let host = &passed.order.hosts[root as usize];
             let failed = |cause: gambeson_link::Error| format!("{}: {cause}", host.name);
-            let expected = Expected::Role(format!("dns:{}", host.name));
-            match self.domain.attach(&*host.address, &expected, ENDPOINT, CONNECT) {
+            match attach(&self.domain, host) {
                 Err(cause) => {
                     let (why, here): (_, Vec<_>) = (failed(cause), self.passed.order.numbers(root).collect());
                     self.fail(here, &why, &say);

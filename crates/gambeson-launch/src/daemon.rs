@@ -27,7 +27,7 @@ use crate::keeper::Work;
 use crate::nursery::Nursery;
 use crate::rules::{Permission, Rules};
 use crate::serve::{Inbox, Serving, Unwanted, summary};
-use crate::wire::{self, CLASS, ENDPOINT, INPUT, Order, SIGNAL, START, Signature, Start, WINDOW};
+use crate::wire::{self, CLASS, ENDPOINT, INPUT, KILL, LIST, Order, Running, SIGNAL, START, Signature, Start, WINDOW};
 
 /// What a daemon is opened with.
 pub struct Setup {
@@ -98,27 +98,38 @@ struct Office {
     nursery: Nursery,
     rules: Rules,
     log: Mutex<AuditLog>,
-    orders: Mutex<HashMap<LinkName, Arc<Inbox>>>,
+    orders: Mutex<HashMap<LinkName, Kept>>,
     /// Orders that were passed on to this host, with its place in each, and until when they could begin: none begins twice.
     passed: Mutex<HashMap<([u8; 16], u32), u64>>,
     domain: Weak<Domain>,
 }
 
+/// An order that runs.
+struct Kept {
+    inbox: Arc<Inbox>,
+    /// What others are told of it, once it was admitted.
+    about: Option<Running>,
+}
+
 impl Office {
     fn handlers(self: Arc<Self>) -> Handlers {
         let passing = [INPUT, SIGNAL, WINDOW].map(|number| (number, self.clone()));
-        let handlers = Handlers::new().queued(START, move |request| self.begin(request));
+        let [list, kill] = [(); 2].map(|()| self.clone());
+        let handlers = Handlers::new()
+            .queued(LIST, move |request| list.list(request))
+            .queued(KILL, move |request| kill.kill(request))
+            .queued(START, move |request| self.begin(request));
         passing.into_iter().fold(handlers, |handlers, (number, office)| {
             handlers.queued(number, move |request| {
                 // What comes for an order that is over is for nobody.
-                if let Some(inbox) = office.orders().get(&request.link()) {
-                    inbox.put(request);
+                if let Some(kept) = office.orders().get(&request.link()) {
+                    kept.inbox.put(request);
                 }
             })
         })
     }
 
-    fn orders(&self) -> MutexGuard<'_, HashMap<LinkName, Arc<Inbox>>> {
+    fn orders(&self) -> MutexGuard<'_, HashMap<LinkName, Kept>> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +149,7 @@ impl Office {
         let office = self.clone();
         let started = Inbox::new().and_then(|inbox| {
             let inbox = Arc::new(inbox);
-            orders.insert(link, inbox.clone());
+            orders.insert(link, Kept { inbox: inbox.clone(), about: None });
             let thread = thread::Builder::new().name("gambeson-order".into()).stack_size(STACK);
             thread.spawn(move || office.serve(request, &inbox)).map(drop)
         });
@@ -146,6 +157,33 @@ impl Office {
             // The request is gone with the thread that was not, and its stream has ended without a word of any process.
             orders.remove(&link);
         }
+    }
+
+    /// Which orders run here, of those that this peer may end.
+    fn list(&self, request: Request) {
+        let orders = self.orders();
+        let running: Vec<_> = orders.values().filter_map(|kept| kept.about.as_ref()).collect();
+        let running: Vec<_> = running.into_iter().filter(|about| self.may_end(&request.peer, about)).collect();
+        request.answer(&wire::encode(&running));
+    }
+
+    /// His own, and, for who may start something as root here, everybody's.
+    fn may_end(&self, peer: &Peer, about: &Running) -> bool {
+        peer.roles.contains(&about.identity) || self.rules.judge(peer, "root").is_ok()
+    }
+
+    fn kill(&self, request: Request) {
+        let who = request.peer.roles.last().unwrap_or(&request.peer.name).clone();
+        let orders = self.orders();
+        let is_it = |about: &&Running| about.id[..] == request.payload[..] && self.may_end(&request.peer, about);
+        let found = orders.values().find(|kept| kept.about.as_ref().filter(is_it).is_some());
+        let Some(kept) = found else { return request.refuse("no such order runs here, or it is somebody else's") };
+        let id: String = request.payload.iter().map(|byte| format!("{byte:02x}")).collect();
+        if let Err(why) = self.log("kill", &[("order", id.into()), ("identity", who.as_str().into())]) {
+            return request.refuse(&why);
+        }
+        kept.inbox.kill(format!("{who} has ended it with `gambeson kill`"));
+        request.answer(&[]);
     }
 
     fn serve(&self, mut request: Request, inbox: &Arc<Inbox>) {
@@ -215,11 +253,16 @@ impl Office {
             ("identity", permission.identity.as_str().into()),
             ("from", request.peer.host.as_str().into()),
             ("account", permission.account.name.as_str().into()),
-            ("programs", programs.into()),
+            ("programs", programs.clone().into()),
             ("processes", here.len().into()),
             ("passed_on", others.len().into()),
         ];
         self.log("start", &about)?;
+        if let Some(kept) = self.orders().get_mut(&request.link()) {
+            let (identity, from) = (permission.identity.clone(), request.peer.host.clone());
+            let (account, processes) = (permission.account.name.clone(), here.len() as u32);
+            kept.about = Some(Running { id: order.id, identity, from, account, programs, processes, since: now() });
+        }
         let Permission { account, execution, .. } = permission;
         let process = |&number: &u32| {
             let process = &order.processes[number as usize];

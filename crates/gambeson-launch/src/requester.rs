@@ -11,9 +11,9 @@ use gambeson_site::directory::now;
 
 use crate::authority::{Kind, Member, renew};
 pub use crate::branches::Controls;
-use crate::branches::{Passed, WIDTH, pass_on};
+use crate::branches::{self, Passed, WIDTH, pass_on};
 use crate::error::Error;
-use crate::wire::{self, Event, Order, Streams};
+use crate::wire::{self, Event, Host, KILL, LIST, Order, Running, Streams};
 
 /// A place from which processes are ordered.
 pub struct Requester {
@@ -61,6 +61,34 @@ impl Requester {
         // Who asks no more hears no more.
         pass_on(&self.domain, &passed, &hosts, &controls, move |number, event| drop(say.send((number, event))));
         Ok(Ordered { events, controls, left })
+    }
+
+    /// Which orders run on a host, of those that this identity may end.
+    ///
+    /// # Errors
+    /// When its daemon cannot be reached, or refuses.
+    pub fn list(&self, host: &Host) -> Result<Vec<Running>, Error> {
+        let answer = self.ask(host, LIST, &[])?;
+        wire::decode(&answer).map_err(Error::Unavailable)
+    }
+
+    /// Ends an order on a host, and where that has passed it on to.
+    ///
+    /// # Errors
+    /// As [`Requester::list`], and when no such order runs there.
+    pub fn kill(&self, host: &Host, id: [u8; 16]) -> Result<(), Error> {
+        self.ask(host, KILL, &id).map(drop)
+    }
+
+    fn ask(&self, host: &Host, handler: u32, payload: &[u8]) -> Result<Vec<u8>, Error> {
+        let told = |cause: gambeson_link::Error| match cause {
+            gambeson_link::Error::Refused(_) | gambeson_link::Error::Handler(_) => {
+                Error::Refused(format!("{}: {cause}", host.name))
+            }
+            cause => Error::Unavailable(format!("{}: {cause}", host.name)),
+        };
+        let there = branches::attach(&self.domain, host).map_err(told)?;
+        there.call(handler, payload, PATIENCE).map_err(told)
     }
 }
 

@@ -36,6 +36,8 @@ enum Item {
     Told(Request),
     /// From a host that the order was passed on to.
     Below(u32, Event),
+    /// It is to end, and this is why.
+    Kill(String),
 }
 
 impl Inbox {
@@ -47,6 +49,12 @@ impl Inbox {
     /// Puts a request by; what it takes of its link's window stays taken until it is done.
     pub(crate) fn put(&self, request: Request) {
         self.lock().items.push_back(Item::Told(request));
+        self.ring();
+    }
+
+    /// Has the order end.
+    pub(crate) fn kill(&self, why: String) {
+        self.lock().items.push_back(Item::Kill(why));
         self.ring();
     }
 
@@ -159,6 +167,7 @@ impl<'s> Serving<'s> {
                     match item {
                         Item::Told(request) => self.handle(request),
                         Item::Below(number, event) => self.pass_up(number, &event)?,
+                        Item::Kill(why) => self.kill(&why)?,
                     }
                 }
             }
@@ -358,7 +367,16 @@ impl<'s> Serving<'s> {
         self.processes.len() + self.below.len()
     }
 
-    /// The keeper is gone: says of each process here that is left what became of it.
+    /// Ends all processes, here and where the order was passed on to.
+    fn kill(&mut self, why: &str) -> Result<(), Unwanted> {
+        self.controls.leave();
+        for number in std::mem::take(&mut self.below) {
+            self.pass_up(number, &Event::Failed(why.to_owned()))?;
+        }
+        self.give_up(why)
+    }
+
+    /// The keeper is gone, or is to go: says of each process here that is left what became of it.
     fn give_up(&mut self, why: &str) -> Result<(), Unwanted> {
         self.keeper = None;
         let left: Vec<_> = self.processes.keys().copied().collect();

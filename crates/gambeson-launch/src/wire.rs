@@ -26,6 +26,11 @@ pub const SIGNAL: u32 = 2;
 /// Handler: the size of a process's terminal.
 pub const WINDOW: u32 = 3;
 
+/// Handler: which orders run here, of those that the asker may end. Answered by a list of [`Running`].
+pub const LIST: u32 = 4;
+/// Handler: ends an order, named by its identifier. Answered by nothing.
+pub const KILL: u32 = 5;
+
 /// Stands for every process of an order, where one can be named.
 pub const ALL: u32 = u32::MAX;
 
@@ -163,6 +168,25 @@ pub enum Event {
     Ended(Status),
     /// It was not started, or nobody knows what became of it: the last event of it.
     Failed(String),
+}
+
+/// An order that runs on a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The order's identifier.
+    pub id: [u8; 16],
+    /// Who ordered it.
+    pub identity: String,
+    /// The host that it came from.
+    pub from: String,
+    /// As whom it runs.
+    pub account: String,
+    /// Its programs.
+    pub programs: Vec<String>,
+    /// How many processes it has on this host.
+    pub processes: u32,
+    /// When it began, in seconds since 1970.
+    pub since: u64,
 }
 
 /// How a process ended.

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::part;
 use crate::commands::{
-    audit, bench, completion, daemon, directory, doctor, enroll, enter, exec, file, init, keep, key, manual, policy,
-    proxy, relay, run, sim, site, start, worker,
+    audit, bench, completion, daemon, directory, doctor, enroll, enter, exec, file, init, keep, key, manual, orders,
+    policy, proxy, relay, run, sim, site, start, worker,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Relay(relay::Arguments),
     Daemon(daemon::Arguments),
     Exec(exec::Arguments),
+    Ps(orders::List),
+    Kill(orders::Kill),
     AuditLog(daemon::AuditLog),
     Worker(worker::Worker),
     Station(worker::Station),
@@ -73,6 +75,8 @@ impl Command {
             Self::Relay(arguments) => relay::execute(&arguments),
             Self::Daemon(arguments) => daemon::execute(&arguments),
             Self::Exec(arguments) => exec::execute(&arguments),
+            Self::Ps(arguments) => arguments.execute(),
+            Self::Kill(arguments) => arguments.execute(),
             Self::AuditLog(arguments) => arguments.execute(),
             Self::Worker(arguments) => arguments.execute(),
             Self::Station(arguments) => arguments.execute(),

@@ -179,7 +179,8 @@ impl Arguments {
     }
 }
 
-fn host(text: &str) -> Host {
+/// A host as it is given on the command line: `NAME`, or `NAME=ADDRESS:PORT`.
+pub(super) fn host(text: &str) -> Host {
     match text.split_once('=') {
         Some((name, address)) => Host { name: name.into(), address: address.into() },
         None => Host { name: text.into(), address: format!("{text}:{PORT}") },
