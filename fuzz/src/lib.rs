@@ -8,6 +8,7 @@ mod card;
 mod credential;
 mod directory;
 mod endpoint;
+mod enrolment;
 mod file;
 mod frame;
 mod host;
@@ -26,6 +27,7 @@ pub use card::card;
 pub use credential::credential;
 pub use directory::directory;
 pub use endpoint::endpoint;
+pub use enrolment::enrolment;
 pub use file::{file_entry, file_header, file_regions};
 pub use frame::frame;
 pub use key_file::key_file;
@@ -40,12 +42,13 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
     ("directory", directory),
     ("endpoint", endpoint),
+    ("enrolment", enrolment),
     ("file_entry", file_entry),
     ("file_header", file_header),
     ("file_regions", file_regions),

@@ -24,8 +24,11 @@ use gambeson_proto::trace;
 
 use super::card::keys;
 use super::directory::signed;
+use super::enrolment::request;
 use super::file::{LABELS, file_key};
 use super::startpoint::{domain, family, session};
+
+const CERTIFIED: &str = r#"{"certificate":"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n","authorities":"","site":{"name":"ocean","authority":"h1:7200"},"subject":{"names":["h2"],"roles":["host"]},"until":1796600000}"#;
 
 const POLICIES: [(&str, &str); 7] = [
     ("empty", ""),
@@ -82,6 +85,10 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         all.push(("directory", name.to_owned(), text.into()));
     }
     all.push(("directory", "signed".to_owned(), signed(DIRECTORIES[0].1).into()));
+    all.push(("enrolment", "token".to_owned(), format!("h1:40123/{}", "x".repeat(42) + "A").into()));
+    all.push(("enrolment", "request".to_owned(), request("h1", 1_796_000_000).into()));
+    all.push(("enrolment", "certified".to_owned(), CERTIFIED.into()));
+    all.push(("enrolment", "host".to_owned(), b"\0\0\0\0k\x0c\x9c\x00node-1.cluster".to_vec()));
     for (name, bytes) in gambeson_keys::fuzzing::key_file_seeds() {
         all.push(("key_file", name.to_owned(), bytes));
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import shutil
@@ -10,6 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from harness.hosts import Hosts
 from harness.site import Site
 
@@ -127,6 +132,8 @@ def test_renewed_and_revoked(site: Site) -> None:
     there = site.etc("h2", "host.pem")
     first, key = serial(there), public_key(there)
     assert "cannot be asked" in site.refuses(69, "h2", "site", "renew", "--now")
+    # The authority's own host needs nobody who serves.
+    assert site.does("h1", "site", "renew", "--now").count("renewed, until") == 2
     with site.stays("h1", "site", "serve") as (_, line):
         assert line == "0.0.0.0:7200 renews certificates of h1"
         assert "valid until" in site.does("h2", "site", "renew")
@@ -148,6 +155,42 @@ def test_renewed_and_revoked(site: Site) -> None:
         site.does("h2", "init", "--address", "h1:7200", "--folder", "/etc/gambeson")
         shutil.rmtree(site.etc("h2", "authority"))
         assert "does not renew" in site.refuses(70, "h2", "site", "renew", "--now")
+
+
+def foreign(
+    name: str, others: x509.Certificate | None, signer: Ed25519PrivateKey, key: Ed25519PrivateKey
+) -> x509.Certificate:
+    """A certificate of another authority: its own, or a host's."""
+    now = datetime.datetime.now(datetime.UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    made = x509.CertificateBuilder().subject_name(subject).issuer_name(others.subject if others else subject)
+    made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
+    made = made.add_extension(x509.BasicConstraints(ca=others is None, path_length=None), critical=True)
+    if others:
+        names = [x509.DNSName(name), x509.UniformResourceIdentifier("gambeson:role:host")]
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return made.sign(signer, None)
+
+
+def test_another_authority(site: Site) -> None:
+    """Its hosts talk to ours where it was appended; renewing is for who issued."""
+    site.does("h1", "init")
+    site.does("h1", "enroll", "h2")
+    theirs, own = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    authority = foreign("Their authority", None, theirs, theirs)
+    host = foreign("h2", authority, theirs, own)
+    key = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    site.etc("h2", "host.pem").write_bytes(key + host.public_bytes(Encoding.PEM))
+    with site.stays("h1", "site", "serve"):
+        assert "the other end refuses this one" in site.refuses(70, "h2", "site", "renew", "--now")
+    with site.etc("h1", "authority.pem").open("ab") as accepted:
+        accepted.write(authority.public_bytes(Encoding.PEM))
+    with site.stays("h1", "site", "serve"):
+        assert "this authority never certified the key" in site.refuses(70, "h2", "site", "renew", "--now")
+    # What is enrolled from now on accepts both.
+    site.does("h1", "enroll", "--replace", "h2")
+    assert site.etc("h2", "authority.pem").read_text().count("BEGIN CERTIFICATE") == 2
 
 
 def test_short_lives(site: Site) -> None:

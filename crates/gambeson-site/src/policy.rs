@@ -129,10 +129,10 @@ fn unreadable(path: &Path, error: &io::Error) -> Error {
     ))
 }
 
-/// Whether nobody but root and this user could have written a file.
+/// Refuses a file that somebody other than root and this user could have written.
 ///
 /// # Errors
-/// A sentence: somebody else could have.
+/// When somebody could.
 pub fn others_cannot_write(what: &str, path: &Path, metadata: &Metadata) -> Result<(), String> {
     let me = rustix::process::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != me {

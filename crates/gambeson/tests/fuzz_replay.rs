@@ -80,6 +80,7 @@ replays!(
     credential,
     directory,
     endpoint,
+    enrolment,
     file_entry,
     file_header,
     file_regions,

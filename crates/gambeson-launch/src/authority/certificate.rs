@@ -102,7 +102,8 @@ impl Subject {
 pub fn check_name(name: &str) -> Result<(), Error> {
     let legal = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
     let part = |part: &str| !part.is_empty() && part.len() <= 63 && !part.starts_with('-') && !part.ends_with('-');
-    if name.len() <= NAME_MAX && name.chars().all(legal) && name.split('.').all(part) {
+    let is_address = name.parse::<std::net::IpAddr>().is_ok();
+    if !is_address && name.len() <= NAME_MAX && name.chars().all(legal) && name.split('.').all(part) {
         return Ok(());
     }
     Err(Error::Senseless(format!("{name:?} is no name: letters, digits and - _ . make one, such as h1.cluster or ada")))

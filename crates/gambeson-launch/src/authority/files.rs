@@ -10,9 +10,9 @@
 //! A host has them in `/etc/gambeson`; a person, and a site that one person made for himself, in `~/.config/gambeson`.
 
 use std::env;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
@@ -241,6 +241,11 @@ impl Member {
         read.map_err(|cause| Error::Refused(format!("{} is no identity: {cause}; enroll again", self.path.display())))
     }
 
+    /// Whether a folder has the same authorities.
+    pub(super) fn is_of_site_in(&self, folder: &Path) -> bool {
+        fs::read_to_string(folder.join(AUTHORITIES)).is_ok_and(|there| there == self.authorities)
+    }
+
     /// Puts a newer certificate in the place of its own.
     pub(super) fn renewed(&self, certified: &Certified) -> Result<(), Error> {
         let der = certificate_of(certified, &self.identity, self.authorities.as_bytes())?;
@@ -276,6 +281,16 @@ pub(super) fn unwritten(path: &Path, cause: &io::Error) -> Error {
     Error::Unavailable(format!("{} cannot be written ({cause}); make room, or run this as who may", path.display()))
 }
 
+/// Makes a folder if it is not there, whatever the umask says.
+pub(super) fn make_folder(folder: &Path, mode: u32) -> Result<(), Error> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let made = made.and_then(|()| fs::set_permissions(folder, Permissions::from_mode(mode)));
+    made.map_err(|cause| unwritten(folder, &cause))
+}
+
 /// Puts a file in its place at once and for good: whoever reads sees the old or the new, a crash included.
 pub(super) fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Error> {
     let folder = path.parent().expect("a file is in a folder");
@@ -283,8 +298,9 @@ pub(super) fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Error> {
     let beside = folder.join(format!(".{name}.new-{}", std::process::id()));
     let _ = fs::remove_file(&beside);
     let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         file.write_all(bytes)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
         File::open(folder)?.sync_all()
@@ -295,11 +311,14 @@ pub(super) fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
+/// Reads what nobody else may write.
 pub(super) fn read(path: &Path, remedy: &str) -> Result<String, Error> {
-    Ok(read_with_mode(path, remedy)?.0.to_string())
+    let (text, metadata) = open(path, remedy)?;
+    gambeson_site::policy::others_cannot_write("the file", path, &metadata).map_err(Error::Refused)?;
+    Ok(text.to_string())
 }
 
-fn read_with_mode(path: &Path, remedy: &str) -> Result<(Zeroizing<String>, u32), Error> {
+fn open(path: &Path, remedy: &str) -> Result<(Zeroizing<String>, Metadata), Error> {
     let cannot = |cause: &dyn std::fmt::Display| {
         Error::Unavailable(format!("{} cannot be read ({cause}); {remedy}", path.display()))
     };
@@ -311,12 +330,13 @@ fn read_with_mode(path: &Path, remedy: &str) -> Result<(Zeroizing<String>, u32),
     // As long as the file is, so that no copy of a secret is left where a longer one did not fit.
     let mut text = Zeroizing::new(String::with_capacity(metadata.len() as usize + 1));
     file.take(LENGTH_MAX).read_to_string(&mut text).map_err(|cause| cannot(&cause))?;
-    Ok((text, metadata.mode()))
+    Ok((text, metadata))
 }
 
 /// Reads what nobody else may read.
 pub(super) fn read_secret(path: &Path, what: &str, remedy: &str) -> Result<Zeroizing<String>, Error> {
-    let (text, mode) = read_with_mode(path, remedy)?;
+    let (text, metadata) = open(path, remedy)?;
+    let mode = metadata.mode();
     if mode & 0o077 != 0 {
         return Err(Error::Refused(format!(
             "{what} {} is open to others (mode {:04o}); chmod 600 it, and make a new one if others could read it",
@@ -324,6 +344,7 @@ pub(super) fn read_secret(path: &Path, what: &str, remedy: &str) -> Result<Zeroi
             mode & 0o7777
         )));
     }
+    gambeson_site::policy::others_cannot_write(what, path, &metadata).map_err(Error::Refused)?;
     Ok(text)
 }
 

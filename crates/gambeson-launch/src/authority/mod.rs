@@ -28,8 +28,7 @@ mod renewal;
 mod request;
 mod token;
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -47,6 +46,8 @@ pub use renewal::{Renewer, renew, serve};
 pub use request::{Certified, Request, key_hash};
 pub use token::{Offer, Token, join};
 
+/// Where the daemon of an authority's host listens, if nobody says otherwise.
+pub const PORT: u16 = 7200;
 /// The folder of an authority, in that of its host.
 const FOLDER: &str = "authority";
 /// What signs.
@@ -97,9 +98,8 @@ impl Authority {
         let own = folder.join(FOLDER);
         let key = new_key()?;
         let certificate = authority_certificate(&settings.name, &files::pair(&key)?)?;
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-        let made = made.and_then(|()| DirBuilder::new().mode(0o700).create(&own));
-        made.map_err(|cause| files::unwritten(&own, &cause))?;
+        files::make_folder(folder, 0o755)?;
+        files::make_folder(&own, 0o700)?;
         let text = toml::to_string(settings).expect("a name and a number are TOML");
         files::write(&own.join(SETTINGS), 0o600, text.as_bytes())?;
         files::write(&own.join(KEY), 0o600, pem("PRIVATE KEY", &key).as_bytes())?;

@@ -14,7 +14,7 @@ use gambeson_site::directory::now;
 
 use super::certificate::AUTHORITY;
 use super::request::LENGTH_MAX;
-use super::{Authority, Certified, Kind, Member, Request, Site};
+use super::{Authority, Certified, Kind, Member, Request, Site, host_folder};
 use crate::Error;
 
 const RENEW: u32 = 0;
@@ -58,8 +58,15 @@ pub fn renew(member: &Member, force: bool) -> Result<bool, Error> {
     if !force && now() < member.validity.due() {
         return Ok(false);
     }
-    let here = Authority::is_in(&member.folder).then(|| Authority::open(&member.folder)).transpose()?;
+    let here = authority_here(member).transpose()?;
     renew_from(member, here.as_ref().map_or(Source::There(None), Source::Here)).map(|()| true)
+}
+
+/// The authority of an identity, if it is on this host, and for whoever runs this to use.
+fn authority_here(member: &Member) -> Option<Result<Authority, Error>> {
+    let folders = [member.folder.clone(), host_folder()];
+    let own = folders.iter().find(|folder| Authority::is_in(folder) && member.is_of_site_in(folder))?;
+    Some(Authority::open(own))
 }
 
 fn renew_from(member: &Member, source: Source<'_>) -> Result<(), Error> {

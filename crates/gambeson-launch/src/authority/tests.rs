@@ -34,7 +34,7 @@ fn site(room: &Room, days: f64, address: &str) -> Authority {
     let site = Site { name: "ocean".into(), authority: address.into() };
     let authority = Authority::create(&room.0, &settings, &site).unwrap();
     for (kind, subject) in [
-        (Kind::Host, Subject::host([own_host().as_str()]).unwrap().authority()),
+        (Kind::Host, Subject::host([own_host().as_str(), "node_3.cluster"]).unwrap().authority()),
         (Kind::User, Subject::user("ada").unwrap()),
     ] {
         let newcomer = Newcomer::new(&room.0, kind, false).unwrap();
@@ -74,7 +74,7 @@ fn certificates_say_who_it_is_and_for_how_long() {
     let patience = Duration::from_secs(10);
     let expected = Expected::Role(format!("dns:{}", own_host()));
     for (kind, says) in [
-        (Kind::Host, format!("{0} host authority dns:{0}", own_host())),
+        (Kind::Host, format!("{0} host authority dns:{0} dns:node_3.cluster", own_host())),
         (Kind::User, "user:ada user user:ada".to_owned()),
     ] {
         let other = open(&room, kind, false);
@@ -117,7 +117,7 @@ fn names_are_names() {
     for name in ["h1", "h1.cluster", "node_3", "ADA", "a-b"] {
         check_name(name).unwrap();
     }
-    for name in ["", "a b", "user:ada", "h1.", ".h1", "-h1", "*.cluster", "h1/x", "é", &"a".repeat(64)] {
+    for name in ["", "a b", "user:ada", "h1.", ".h1", "-h1", "10.1.0.1", "*.cluster", "h1/x", "é", &"a".repeat(64)] {
         check_name(name).expect_err(name);
     }
     assert!(Subject::host([]).is_err());
@@ -194,6 +194,36 @@ fn identities_renew_themselves_while_sessions_go_on() {
     assert!(renewed.validity.until > now());
     let newcomer = open(&room, Kind::User, true);
     newcomer.attach(domain.listening()[0], &expected, "echo", patience).unwrap();
+}
+
+#[test]
+fn who_shows_an_expired_certificate_is_refused_and_told_why() {
+    let room = Room::new("expired");
+    let _authority = site(&room, 3.0 / 86_400.0, "h1:7200");
+    let (domain, user) = (open(&room, Kind::Host, true), open(&room, Kind::User, false));
+    std::thread::sleep(Duration::from_secs(5));
+    let (expected, patience) = (Expected::Role("host".into()), Duration::from_secs(10));
+    let refused = user.attach(domain.listening()[0], &expected, "echo", patience).err().unwrap().to_string();
+    assert!(
+        refused.contains("the other end's certificate expired") && refused.contains("this host's clock"),
+        "{refused}"
+    );
+    let member = Member::read(&room.0, Kind::User).unwrap();
+    fs::remove_dir_all(room.0.join("authority")).unwrap();
+    let refused = renew(&member, false).expect_err("it has expired").to_string();
+    assert!(refused.contains("s ago by this host's clock") && refused.contains("enroll again"), "{refused}");
+}
+
+#[test]
+fn files_that_others_write_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let room = Room::new("others");
+    let _authority = site(&room, 1.0, "h1:7200");
+    fs::set_permissions(room.0.join("authority.pem"), fs::Permissions::from_mode(0o666)).unwrap();
+    for refused in [Member::read(&room.0, Kind::Host).map(drop), Authority::open(&room.0).map(drop)] {
+        let refused = refused.expect_err("others could have written it").to_string();
+        assert!(refused.contains("can be written by others (mode 0666)"), "{refused}");
+    }
 }
 
 #[test]

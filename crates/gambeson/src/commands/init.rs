@@ -5,15 +5,12 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use clap::Args;
-use gambeson_launch::authority::{Authority, Kind, Newcomer, Settings, Site, Subject};
+use gambeson_launch::authority::{Authority, Kind, Newcomer, PORT, Settings, Site, Subject};
 use gambeson_proto::directory::date;
 use serde_json::json;
 
 use crate::failure::{Failure, STATUSES};
 use crate::machine;
-
-/// Where the daemon of an authority's host listens.
-pub(crate) const PORT: u16 = 7200;
 
 /// Makes a site: its authority, the certificate of this host, and yours
 ///

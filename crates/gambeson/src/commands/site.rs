@@ -1,12 +1,12 @@
 //! `gambeson site show|revoke|renew|serve`: whom a site has certified, and for how much longer.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use gambeson_launch::authority::{Authority, Kind, Member, Renewer, renew, serve};
+use gambeson_launch::authority::{Authority, Kind, Member, PORT, Renewer, renew, serve};
 use gambeson_link::{Config, Domain};
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
@@ -74,7 +74,7 @@ struct Renew {
 #[command(verbatim_doc_comment, after_long_help = STATUSES)]
 struct Serve {
     /// Where others connect to; site.toml has told them where that is
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7200")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = (Ipv4Addr::UNSPECIFIED, PORT).into())]
     listen: SocketAddr,
     #[command(flatten)]
     place: Place,
