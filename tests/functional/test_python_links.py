@@ -757,7 +757,7 @@ site = link.Trust().authorities(Path("site.pem").read_bytes())
 with link.Domain(identity("ocean"), site, listen=["127.0.0.1:0"]) as ocean:
     secret = bytes(ocean.endpoint({0: who}).startpoint())
     with link.Domain(identity("ice"), site) as ice:
-        assert ice.startpoint(secret).call(0, timeout=30) == b"ice.example model"
+        assert ice.startpoint(secret).call(0, timeout=30) == b"ice.example model dns:ice.example"
     with link.Domain(identity("stranger"), site) as stranger:
         raises(link.Refused, lambda: stranger.startpoint(secret))
 

@@ -77,8 +77,9 @@ class Trust:
         return Trust(self._native.pinned(key, name, list(roles)))
 
     def authorities(self, pem: Buffer) -> Trust:
-        """Accepts certificates that these authorities signed, for servers and for clients. The name is the
-        certificate's first DNS name, the roles are what its URIs of the form `gambeson:role:NAME` name.
+        """Accepts certificates that these authorities signed, for servers and for clients. The roles are what its URIs
+        of the form `gambeson:role:NAME` name, and `dns:NAME` for each of its DNS names, in small letters. The name is
+        the certificate's first DNS name, or else the last of its roles.
 
         Raises `IdentityUnusable`.
         """

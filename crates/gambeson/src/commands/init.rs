@@ -58,7 +58,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let names = std::iter::once(own.as_str()).chain(arguments.aliases.iter().map(String::as_str));
     let host = Subject::host(names)?.authority();
     let login = arguments.user.clone().or_else(|| env::var("LOGNAME").or_else(|_| env::var("USER")).ok());
-    let user = Subject::user(&login.unwrap_or_else(|| "root".into()))?;
+    let login = login.ok_or_else(|| Failure::usage("nothing here says what you are called; say --user NAME"))?;
+    let user = Subject::user(&login)?;
     let name = arguments.name.clone().unwrap_or_else(|| own.clone());
     let site = Site { name: name.clone(), authority: arguments.address.clone().unwrap_or(format!("{own}:{PORT}")) };
     let folder = |kind: Kind| arguments.folder.clone().unwrap_or_else(|| kind.folder());
