@@ -139,8 +139,8 @@ impl Trust {
         self
     }
 
-    /// Accepts certificates that these authorities signed, for servers and for clients. The roles are what its URIs of the
-    /// form `gambeson:role:NAME` name, and `dns:NAME` for each of its DNS names, in small letters. The name is the
+    /// Accepts certificates that these authorities signed, for servers and for clients. The roles are what its URIs of
+    /// the form `gambeson:role:NAME` name, and `dns:NAME` for each of its DNS names, in small letters. The name is the
     /// certificate's first DNS name, or else the last of its roles.
     ///
     /// # Errors

@@ -174,8 +174,8 @@ impl Authority {
     /// Certifies whoever asks as somebody: the caller has made sure of it.
     ///
     /// # Errors
-    /// When the request is none, comes from a host of another name, or the clocks differ; when the certificate could not
-    /// be written down.
+    /// When the request is none, comes from a host of another name, or the clocks differ; when the certificate could
+    /// not be written down.
     pub fn certify(&self, request: &Request, subject: &Subject) -> Result<Certified, Error> {
         let host = request.host.to_ascii_lowercase();
         if subject.is_host() && !subject.names.contains(&host) {
@@ -243,8 +243,8 @@ impl Authority {
         })
     }
 
-    /// Renews nothing any more for whoever is certified under a name, a host's or `user:NAME`. How many keys that were, and
-    /// until when the last of their certificates is valid.
+    /// Renews nothing any more for whoever is certified under a name, a host's or `user:NAME`. How many keys that were,
+    /// and until when the last of their certificates is valid.
     ///
     /// # Errors
     /// When nobody is.

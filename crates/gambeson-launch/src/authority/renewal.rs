@@ -1,7 +1,8 @@
 //! Certificates that renew themselves: the same key, names and roles, and more time.
 //!
-//! Whoever has a certificate that is still valid asks, over a link that it proves itself in with; what it says comes from
-//! the authority's log. The key stays, since sessions, startpoints and pins go by it; a new key is what enrolment gives.
+//! Whoever has a certificate that is still valid asks, over a link that it proves itself in with; what it says comes
+//! from the authority's log. The key stays, since sessions, startpoints and pins go by it; a new key is what enrolment
+//! gives.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -181,8 +182,8 @@ impl Drop for Renewer {
     }
 }
 
-/// Renews if it is time, and has the domain show what is in the file, whoever wrote it. When it is time again; nothing: the
-/// domain is gone. With a failure, for how long the certificate is valid yet.
+/// Renews if it is time, and has the domain show what is in the file, whoever wrote it. When it is time again; nothing:
+/// the domain is gone. With a failure, for how long the certificate is valid yet.
 fn step(
     domain: &Weak<Domain>,
     folder: &std::path::Path,

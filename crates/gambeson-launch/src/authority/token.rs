@@ -1,8 +1,8 @@
 //! Enrolment by a token: `ADDRESS:PORT/SECRET`, which an administrator carries to the new host, and which is good once.
 //!
-//! Both ends open a domain whose job's secret is the token's. So each proves to the other that it has the token, bound to
-//! their TLS session: who is in between has nothing to prove, and learns nothing to try guesses with. The secret has 256
-//! bits; a limit of attempts would only let strangers use the token up.
+//! Both ends open a domain whose job's secret is the token's. So each proves to the other that it has the token, bound
+//! to their TLS session: who is in between has nothing to prove, and learns nothing to try guesses with. The secret has
+//! 256 bits; a limit of attempts would only let strangers use the token up.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -98,8 +98,8 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Makes a token by which whoever has it becomes `subject`, and waits for him at an address. Others reach that under
-    /// `host`, if it names none itself.
+    /// Makes a token by which whoever has it becomes `subject`, and waits for him at an address. Others reach that
+    /// under `host`, if it names none itself.
     ///
     /// # Errors
     /// When the address cannot be listened on.
