@@ -134,8 +134,8 @@ def test_renewed_and_revoked(site: Site) -> None:
     assert "cannot be asked" in site.refuses(69, "h2", "site", "renew", "--now")
     # The authority's own host needs nobody who serves.
     assert site.does("h1", "site", "renew", "--now").count("renewed, until") == 2
-    with site.stays("h1", "site", "serve") as (_, line):
-        assert line == "0.0.0.0:7200 renews certificates of h1"
+    with site.stays("h1", "daemon") as (_, line):
+        assert line == "gambesond: listening on 0.0.0.0:7200"
         assert "valid until" in site.does("h2", "site", "renew")
         assert serial(there) == first
         assert "renewed, until" in site.does("h2", "site", "renew", "--now")
@@ -182,11 +182,11 @@ def test_another_authority(site: Site) -> None:
     host = foreign("h2", authority, theirs, own)
     key = own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     site.etc("h2", "host.pem").write_bytes(key + host.public_bytes(Encoding.PEM))
-    with site.stays("h1", "site", "serve"):
+    with site.stays("h1", "daemon"):
         assert "the other end refuses this one" in site.refuses(70, "h2", "site", "renew", "--now")
     with site.etc("h1", "authority.pem").open("ab") as accepted:
         accepted.write(authority.public_bytes(Encoding.PEM))
-    with site.stays("h1", "site", "serve"):
+    with site.stays("h1", "daemon"):
         assert "this authority never certified the key" in site.refuses(70, "h2", "site", "renew", "--now")
     # What is enrolled from now on accepts both.
     site.does("h1", "enroll", "--replace", "h2")
@@ -197,8 +197,8 @@ def test_short_lives(site: Site) -> None:
     """Nine seconds: the authority's host renews its own, and who does not ask in time has to enroll again."""
     site.does("h1", "init", "--days", "0.00011")
     site.does("h1", "enroll", "h2")
-    with site.stays("h1", "site", "serve") as (_, line):
-        assert "renews certificates" in line
+    with site.stays("h1", "daemon") as (_, line):
+        assert "listening" in line
         first = serial(site.etc("h1", "host.pem"))
         time.sleep(11)
         assert serial(site.etc("h1", "host.pem")) != first
@@ -232,7 +232,7 @@ def test_a_site_of_ones_own(site: Site) -> None:
 def test_a_full_disk_leaves_the_old_identity_whole(site: Site) -> None:
     site.does("h1", "init")
     site.does("h1", "enroll", "h2")
-    with site.stays("h1", "site", "serve"):
+    with site.stays("h1", "daemon"):
         renewal = f"""
             cp -a /etc/gambeson kept; mount -t tmpfs -o size=64k tmpfs /etc/gambeson; cp -a kept/. /etc/gambeson
             dd if=/dev/zero of=/etc/gambeson/fill bs=4k 2>/dev/null

@@ -20,7 +20,7 @@ use gambeson_site::directory::now;
 use serde_json::{Value, json};
 
 use crate::audit_log::AuditLog;
-use crate::authority::{self, Authority, Kind, Member, Renewer};
+use crate::authority::{self, Authority, Kind, Member, Renewer, renew};
 use crate::branches::{Controls, Passed, pass_on};
 use crate::error::Error;
 use crate::keeper::Work;
@@ -59,6 +59,11 @@ impl Daemon {
     pub fn open(setup: Setup) -> Result<Self, Error> {
         let Setup { nursery, folder, host, rules, log } = setup;
         let unavailable = |cause: gambeson_link::Error| Error::Unavailable(cause.to_string());
+        let member = Member::read(&folder, Kind::Host)?;
+        // The authority's own host renews its certificate even when it has expired; others are told what to do then.
+        if member.validity.until < now() {
+            renew(&member, false)?;
+        }
         let member = Member::read(&folder, Kind::Host)?;
         let authority = Authority::is_in(&folder).then(|| Authority::open(&folder).map(Arc::new)).transpose()?;
         let mut log = AuditLog::open(&log).map_err(Error::Unavailable)?;

@@ -23,6 +23,7 @@ use gambeson_link::Peer;
 use serde::Deserialize;
 
 use crate::account::Account;
+use crate::authority::PORT;
 use crate::error::Error;
 use crate::execute::{Execution, Limits, What};
 
@@ -168,8 +169,6 @@ fn digest(text: &str) -> Result<[u8; 32], String> {
 
 /// Stands for the account that is called as the requester is.
 const SAME: &str = "same";
-/// Where daemons listen unless they are told otherwise.
-pub const PORT: u16 = 7200;
 
 #[cfg(test)]
 mod tests {

@@ -10,9 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use gambeson_launch::authority::user_folder;
+use gambeson_launch::authority::{PORT, user_folder};
 use gambeson_launch::requester::{Controls, Heard, Ordered, Requester};
-use gambeson_launch::rules::PORT;
 use gambeson_launch::wire::{Event, Host, Order, Process, Program, Status as Ended, Streams, Text, Variable};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};

@@ -1,21 +1,16 @@
-//! `gambeson site show|revoke|renew|serve`: whom a site has certified, and for how much longer.
+//! `gambeson site show|revoke|renew`: whom a site has certified, and for how much longer.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use gambeson_launch::authority::{Authority, Kind, Member, PORT, Renewer, renew, serve};
-use gambeson_link::{Config, Domain};
+use gambeson_launch::authority::{Authority, Kind, Member, renew};
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::json;
 
-use crate::commands::proxy::until_signalled;
 use crate::failure::{Failure, STATUSES};
 use crate::machine;
-use crate::proxy::say;
 
 /// Shows whom a site has certified, revokes and renews
 #[derive(Args)]
@@ -29,7 +24,6 @@ enum Action {
     Show(Show),
     Revoke(Revoke),
     Renew(Renew),
-    Serve(Serve),
 }
 
 /// Lists the hosts and people that the authority on this host has certified
@@ -67,19 +61,6 @@ struct Renew {
     place: Place,
 }
 
-/// Renews others' certificates, on the authority's host
-///
-/// It renews this host's, too, and ends at SIGINT, SIGTERM or SIGHUP.
-#[derive(Args)]
-#[command(verbatim_doc_comment, after_long_help = STATUSES)]
-struct Serve {
-    /// Where others connect to; site.toml has told them where that is
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = (Ipv4Addr::UNSPECIFIED, PORT).into())]
-    listen: SocketAddr,
-    #[command(flatten)]
-    place: Place,
-}
-
 /// The folder of a site's files.
 #[derive(Args)]
 pub(crate) struct Place {
@@ -110,7 +91,6 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Action::Show(show) => show.execute()?,
         Action::Revoke(revoke) => revoke.execute()?,
         Action::Renew(renew) => renew.execute()?,
-        Action::Serve(serve) => serve.execute()?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -180,28 +160,6 @@ impl Renew {
                 "neither this host nor you have a certificate of a site; `gambeson enroll --help` says how to get one",
             ));
         }
-        Ok(())
-    }
-}
-
-impl Serve {
-    fn execute(&self) -> Result<(), Failure> {
-        let folder = self.place.of(Kind::Host);
-        let authority = Arc::new(self.place.authority()?);
-        let member = Member::read(&folder, Kind::Host)?;
-        // Whom others would refuse cannot serve them; the authority of this host does not depend on that.
-        renew(&member, false)?;
-        let trust = member.trust()?;
-        let mut config = Config::new(member.again()?, trust).listen(self.listen);
-        config.shm = false;
-        let mut signals = until_signalled()?;
-        let domain = Arc::new(Domain::open(config).map_err(|cause| Failure::system(cause.to_string()))?);
-        let _endpoint = serve(&domain, authority.clone())?;
-        let _renewer =
-            Renewer::start(&domain, folder, Kind::Host, Some(authority.clone()), |what| say(format_args!("{what}")))?;
-        let listening = domain.listening().first().map_or(self.listen, |address| *address);
-        println!("{listening} renews certificates of {}", authority.settings().name);
-        signals.forever().next();
         Ok(())
     }
 }
