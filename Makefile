@@ -35,7 +35,7 @@ python: build ## the Python package, with the command in it: target/wheels/gambe
 
 .PHONY: install
 install: build ## install below PREFIX (default /usr/local; DESTDIR is honoured)
-	@tools/install.sh "$(RELEASE)" "$(DESTDIR)$(PREFIX)"
+	@tools/install.sh "$(RELEASE)" "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
 
 PYTHON ?= python3
 .PHONY: install-python

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# install.sh RELEASE PREFIX: bin/gambeson, lib/gambeson/*.so, man pages and completions; for programs in C
-# lib/libgambeson-link.so, its header and its pkg-config file. Called by make install.
+# install.sh RELEASE PREFIX [FINAL]: bin/gambeson, lib/gambeson/*.so, man pages, completions and systemd units; for programs
+# in C lib/libgambeson-link.so, its header and its pkg-config file. FINAL is where PREFIX will be in the end, where that is
+# another place (DESTDIR). Called by make install.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 release=$1 prefix=$2
@@ -26,4 +27,12 @@ place() { # SHELL FOLDER NAME
 place bash bash-completion/completions gambeson
 place zsh zsh/site-functions _gambeson
 place fish fish/vendor_completions.d gambeson.fish
+unit() { # FOLDER FILE: the unit, for what is installed here
+  install -d "$prefix/lib/systemd/$1"
+  sed "s|@PREFIX@|${3%/}|" "$source/packaging/systemd/$2" >"$prefix/lib/systemd/$1/gambesond.service"
+}
+# Where it will be run from: without DESTDIR.
+final=${3:-$prefix}
+unit system gambesond.service "$final"
+unit user gambesond-user.service "$final"
 echo "installed below $prefix; try: $prefix/bin/gambeson doctor -- mpiexec -n 2 true"

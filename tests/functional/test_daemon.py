@@ -93,8 +93,8 @@ def test_streams_status_and_place_are_the_commands(site: Site) -> None:
     assert done.returncode == 128 + signal.SIGTERM
     done = exec_on(site, "h2", "printf", "%s|", "a b", "", "$HOME", "*")
     assert done.stdout == "a b||$HOME|*|"
-    done = exec_on(site, "h2", "sh", "-c", "pwd; env", options=("--directory", "/usr", "--env", "PART=1"))
-    assert done.stdout.startswith("/usr\n") and "PART=1\n" in done.stdout
+    done = exec_on(site, "h2", "sh", "-c", "pwd; umask; env", options=("--directory", "/usr", "--env", "PART=1"))
+    assert done.stdout.startswith("/usr\n0022\n") and "PART=1\n" in done.stdout
     # What is on the requester's host stays there.
     assert "GAMBESON" not in done.stdout and str(site.root) not in done.stdout
 

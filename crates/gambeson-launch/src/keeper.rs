@@ -12,9 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
-    set_child_subreaper, set_dumpable_behavior, wait,
+    set_child_subreaper, set_dumpable_behavior, umask, wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,8 @@ fn become_account(work: OwnedFd) -> Result<Work, String> {
     let work: Work = wire::decode(&bytes)?;
     set_child_subreaper(Some(getpid())).map_err(|cause| format!("orphans could not be held ({cause})"))?;
     work.account.assume()?;
+    // As after a login, whatever the daemon's own is.
+    let _ = umask(Mode::from_raw_mode(0o022));
     // Becoming another account closes a process to it; one that stays who it is, is closed here.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|cause| cause.to_string())?;
     Ok(work)
