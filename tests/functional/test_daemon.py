@@ -123,7 +123,7 @@ def test_an_order_for_many_hosts_is_passed_on(site: Site) -> None:
     done = exec_on(site, places, "sh", "-c", "hostname", options=("-n", "2", "--label"))
     assert done.returncode == 0, done
     assert sorted(done.stdout.splitlines()) == ["h1: h1"] * 60 + ["h2: h2"] * 60
-    started = {host: [line for line in log(site, host) if line["event"] == "start"][-15:] for host in ("h1", "h2")}
+    started = {host: [line for line in log(site, host) if line["event"] == "start"][-30:] for host in ("h1", "h2")}
     assert 3 in [line["passed_on"] for line in started["h1"]], started
     assert {(line["identity"], line["passed_on"]) for line in started["h2"]} == {("user:root", 0)}, started
     # A host that is not there costs its own processes, wherever it is in the tree.
@@ -280,6 +280,17 @@ def test_orders_are_seen_and_ended(site: Site) -> None:
         assert gone("sleep 7331", within=5)
     assert json.loads(site.does("h1", "ps", "--json", "h2")) == []
     assert [line["event"] for line in log(site, "h2")][-3:] == ["start", "kill", "end"]
+
+
+def test_the_sites_hosts_and_how_they_are(site: Site) -> None:
+    done = site.shell("h1", site.words(["hosts", "--json"]))
+    assert done.returncode == 69, done
+    said = {one["host"]: one for one in json.loads(done.stdout)}
+    assert [said[name]["up"] for name in ("h1", "h2", "h3")] == [True, True, False]
+    assert said["h2"]["orders"] == 0 and "nobody listens there" in said["h3"]["why"]
+    with site.stays("h1", "exec", "h2", "--", "sh -c 'echo on; sleep 7341'"):
+        assert "1 orders" in site.does("h1", "hosts", "h2")
+    assert "h3  does not answer: " in site.shell("h1", site.words(["hosts"])).stdout
 
 
 def test_a_terminal_is_one(site: Site) -> None:

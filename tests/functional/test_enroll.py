@@ -154,7 +154,7 @@ def test_renewed_and_revoked(site: Site) -> None:
         shutil.rmtree(site.etc("h2", ""))
         site.does("h2", "init", "--address", "h1:7200", "--folder", "/etc/gambeson")
         shutil.rmtree(site.etc("h2", "authority"))
-        assert "does not renew" in site.refuses(70, "h2", "site", "renew", "--now")
+        assert "says no: " in site.refuses(70, "h2", "site", "renew", "--now")
 
 
 def foreign(

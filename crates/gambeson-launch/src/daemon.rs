@@ -27,7 +27,9 @@ use crate::keeper::Work;
 use crate::nursery::Nursery;
 use crate::rules::{Permission, Rules};
 use crate::serve::{Inbox, Serving, Unwanted, summary};
-use crate::wire::{self, CLASS, ENDPOINT, INPUT, KILL, LIST, Order, Running, SIGNAL, START, Signature, Start, WINDOW};
+use crate::wire::{
+    self, CLASS, ENDPOINT, Health, INPUT, KILL, LIST, Order, Running, SIGNAL, START, STATUS, Signature, Start, WINDOW,
+};
 
 /// What a daemon is opened with.
 pub struct Setup {
@@ -81,6 +83,7 @@ impl Daemon {
             orders: Mutex::default(),
             passed: Mutex::default(),
             domain: Arc::downgrade(&domain),
+            since: now(),
         };
         let attributes = Attributes::default().class(CLASS).protection(Protection::Privacy).message_max(ORDER_MAX);
         let endpoint = domain.endpoint(attributes, Arc::new(office).handlers()).map_err(unavailable)?;
@@ -107,6 +110,7 @@ struct Office {
     /// Orders that were passed on to this host, with its place in each, and until when they could begin: none begins twice.
     passed: Mutex<HashMap<([u8; 16], u32), u64>>,
     domain: Weak<Domain>,
+    since: u64,
 }
 
 /// An order that runs.
@@ -119,9 +123,10 @@ struct Kept {
 impl Office {
     fn handlers(self: Arc<Self>) -> Handlers {
         let passing = [INPUT, SIGNAL, WINDOW].map(|number| (number, self.clone()));
-        let [list, kill] = [(); 2].map(|()| self.clone());
+        let [list, kill, status] = [(); 3].map(|()| self.clone());
         let handlers = Handlers::new()
             .queued(LIST, move |request| list.list(request))
+            .queued(STATUS, move |request| status.status(request))
             .queued(KILL, move |request| kill.kill(request))
             .queued(START, move |request| self.begin(request));
         passing.into_iter().fold(handlers, |handlers, (number, office)| {
@@ -170,6 +175,12 @@ impl Office {
         let running: Vec<_> = orders.values().filter_map(|kept| kept.about.as_ref()).collect();
         let running: Vec<_> = running.into_iter().filter(|about| self.may_end(&request.peer, about)).collect();
         request.answer(&wire::encode(&running));
+    }
+
+    fn status(&self, request: Request) {
+        let orders = self.orders().len() as u32;
+        let health = Health { version: env!("CARGO_PKG_VERSION").into(), since: self.since, orders, now: now() };
+        request.answer(&wire::encode(&health));
     }
 
     /// His own, and, for who may start something as root here, everybody's.

@@ -1,7 +1,7 @@
 //! Who wants processes: connects to their hosts' daemons, and hears what becomes of them (secure-nexus paper, section 5).
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -9,15 +9,16 @@ use std::time::Duration;
 use gambeson_link::{Config, Domain};
 use gambeson_site::directory::now;
 
-use crate::authority::{Kind, Member, renew};
+use crate::authority::{Kind, Member, hosts, renew};
 pub use crate::branches::Controls;
 use crate::branches::{self, Passed, WIDTH, pass_on};
 use crate::error::Error;
-use crate::wire::{self, Event, Host, KILL, LIST, Order, Running, Streams};
+use crate::wire::{self, Event, Health, Host, KILL, LIST, Order, Running, STATUS, Streams};
 
 /// A place from which processes are ordered.
 pub struct Requester {
     domain: Arc<Domain>,
+    folder: PathBuf,
 }
 
 impl Requester {
@@ -37,7 +38,8 @@ impl Requester {
         let mut config = Config::new(member.again()?, member.trust()?);
         config.shm = false;
         config.patience = PATIENCE;
-        Ok(Requester { domain: Arc::new(Domain::open(config).map_err(refused)?) })
+        let domain = Arc::new(Domain::open(config).map_err(refused)?);
+        Ok(Requester { domain, folder: folder.to_owned() })
     }
 
     /// Has the processes of an order started, all at once, and does not wait for that (the split-phase `start_process`).
@@ -70,6 +72,23 @@ impl Requester {
     pub fn list(&self, host: &Host) -> Result<Vec<Running>, Error> {
         let answer = self.ask(host, LIST, &[])?;
         wire::decode(&answer).map_err(Error::Unavailable)
+    }
+
+    /// How the daemon of a host is.
+    ///
+    /// # Errors
+    /// As [`Requester::list`].
+    pub fn status(&self, host: &Host) -> Result<Health, Error> {
+        let answer = self.ask(host, STATUS, &[])?;
+        wire::decode(&answer).map_err(Error::Unavailable)
+    }
+
+    /// The hosts that the site's authority knows.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub fn hosts(&self) -> Result<Vec<String>, Error> {
+        hosts(&self.domain, &self.folder)
     }
 
     /// Ends an order on a host, and where that has passed it on to.

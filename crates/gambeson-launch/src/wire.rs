@@ -31,6 +31,9 @@ pub const LIST: u32 = 4;
 /// Handler: ends an order, named by its identifier. Answered by nothing.
 pub const KILL: u32 = 5;
 
+/// Handler: how the daemon is. Answered by a [`Health`].
+pub const STATUS: u32 = 6;
+
 /// Stands for every process of an order, where one can be named.
 pub const ALL: u32 = u32::MAX;
 
@@ -187,6 +190,19 @@ pub struct Running {
     pub processes: u32,
     /// When it began, in seconds since 1970.
     pub since: u64,
+}
+
+/// How a daemon is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// Its Gambeson's version.
+    pub version: String,
+    /// When it began to serve, in seconds since 1970.
+    pub since: u64,
+    /// How many orders run there, whosever they are.
+    pub orders: u32,
+    /// Its clock, in seconds since 1970.
+    pub now: u64,
 }
 
 /// How a process ended.

@@ -42,7 +42,7 @@ use certificate::{authority_certificate, issue, new_key};
 pub use files::{Kind, Member, Newcomer, Site, host_folder, pem, user_folder};
 pub use issued::Standing;
 use issued::{Entry, Log, Record};
-pub use renewal::{Renewer, renew, serve};
+pub use renewal::{Renewer, hosts, renew, serve};
 pub use request::{Certified, Request, key_hash};
 pub use token::{Offer, Token, join};
 
@@ -267,6 +267,16 @@ impl Authority {
     /// When the log cannot be read.
     pub fn standings(&self) -> Result<Vec<Standing>, Error> {
         Ok(self.log.lock().unwrap_or_else(PoisonError::into_inner).all()?.collect())
+    }
+
+    /// The names of the site's hosts whose certificates are valid and will be renewed: of each the one that it calls itself.
+    fn hosts(&self) -> Result<Vec<String>, Error> {
+        let now = now();
+        let valid = self.standings()?.into_iter().filter(|one| !one.revoked && one.until >= now);
+        let mut names: Vec<_> = valid.filter_map(|one| one.subject.names.into_iter().next()).collect();
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
     }
 }
 

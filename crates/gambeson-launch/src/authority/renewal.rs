@@ -4,7 +4,7 @@
 //! from the authority's log. The key stays, since sessions, startpoints and pins go by it; a new key is what enrolment
 //! gives.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -19,17 +19,23 @@ use super::{Authority, Certified, Kind, Member, Request, Site, host_folder};
 use crate::Error;
 
 const RENEW: u32 = 0;
+const HOSTS: u32 = 1;
 const ROLES: [&str; 2] = ["host", "user"];
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between attempts, in seconds: twice as long every time, but no longer than a tenth of what is left, or an hour.
 const RETRY_MAX: u64 = 3_600;
 
-/// Renews the certificates of whoever asks for it at a domain, as long as the endpoint is held.
+/// Renews the certificates of whoever asks for it at a domain, and says which hosts there are, as long as the endpoint is held.
 ///
 /// # Errors
 /// When the domain publishes an authority already, or is closed.
 pub fn serve(domain: &Domain, authority: Arc<Authority>) -> Result<Endpoint, Error> {
-    let handlers = Handlers::new().threaded(RENEW, move |asked| {
+    let known = authority.clone();
+    let handlers = Handlers::new().threaded(HOSTS, move |asked| match known.hosts() {
+        Ok(names) => asked.answer(names.join("\n").as_bytes()),
+        Err(cause) => asked.refuse(&cause.to_string()),
+    });
+    let handlers = handlers.threaded(RENEW, move |asked| {
         let renewed = Request::decode(&asked.payload).and_then(|request| authority.renew(&request, asked.peer.key));
         match renewed {
             Ok(certified) => asked.answer(certified.encode().as_bytes()),
@@ -111,18 +117,31 @@ fn still_valid(member: &Member) -> Result<(), Error> {
 }
 
 fn ask(domain: &Domain, member: &Member, request: &Request) -> Result<Certified, Error> {
+    Certified::decode(&call(domain, &member.folder, RENEW, request.encode().as_bytes())?)
+}
+
+/// The hosts that the site has, as its authority says: certified, and not revoked.
+///
+/// # Errors
+/// When the authority cannot be asked.
+pub fn hosts(domain: &Domain, folder: &Path) -> Result<Vec<String>, Error> {
+    let names = call(domain, folder, HOSTS, &[])?;
+    let names = String::from_utf8(names).map_err(|_| Error::Unavailable("the authority answers no names".into()))?;
+    Ok(names.lines().map(str::to_owned).collect())
+}
+
+fn call(domain: &Domain, folder: &Path, handler: u32, payload: &[u8]) -> Result<Vec<u8>, Error> {
     use gambeson_link::Error as Link;
-    let site = Site::read(&member.folder)?;
+    let site = Site::read(folder)?;
     let told = |cause: Link| match cause {
         Link::Lost(_) | Link::TimedOut(_) | Link::System { .. } => {
             Error::Unavailable(format!("the authority of {} cannot be asked: {cause}", site.name))
         }
-        cause => Error::Refused(format!("the authority of {} does not renew: {cause}", site.name)),
+        cause => Error::Refused(format!("the authority of {} says no: {cause}", site.name)),
     };
     let expected = Expected::Role(AUTHORITY.into());
     let startpoint = domain.attach(&*site.authority, &expected, AUTHORITY, PATIENCE).map_err(told)?;
-    let answer = startpoint.call(RENEW, request.encode().as_bytes(), PATIENCE).map_err(told)?;
-    Certified::decode(&answer)
+    startpoint.call(handler, payload, PATIENCE).map_err(told)
 }
 
 /// Renews the identity of a domain for as long as that is open and this is held.
@@ -186,7 +205,7 @@ impl Drop for Renewer {
 /// the domain is gone. With a failure, for how long the certificate is valid yet.
 fn step(
     domain: &Weak<Domain>,
-    folder: &std::path::Path,
+    folder: &Path,
     kind: Kind,
     authority: Option<&Authority>,
 ) -> Result<Option<u64>, (Error, u64)> {

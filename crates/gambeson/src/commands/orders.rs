@@ -1,16 +1,19 @@
-//! `gambeson ps` and `gambeson kill`: what daemons run, and an end to it.
+//! `gambeson hosts`, `gambeson ps` and `gambeson kill`: how daemons are, what they run, and an end to it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::Args;
 use gambeson_launch::authority::user_folder;
 use gambeson_launch::requester::Requester;
+use gambeson_launch::wire::Health;
 use gambeson_proto::directory::date;
+use gambeson_site::directory::now;
 use serde_json::json;
 
 use super::exec::host;
-use crate::failure::{Failure, STATUSES};
+use crate::failure::{Failure, STATUSES, Status};
 use crate::machine;
 
 /// Shows what runs by the daemons of hosts
@@ -110,6 +113,69 @@ impl Kill {
         Ok(ExitCode::SUCCESS)
     }
 }
+
+/// Shows the hosts of the site, and how their daemons are
+///
+/// Without names the site's authority says which hosts there are. Ends with 69 if one of them does not answer.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+pub(crate) struct Hosts {
+    /// The hosts, with commas between them: NAME, or NAME=ADDRESS:PORT
+    #[arg(value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Where authority.pem and identity.pem are; ~/.config/gambeson
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+}
+
+impl Hosts {
+    pub(crate) fn execute(&self) -> Result<ExitCode, Failure> {
+        let requester = Requester::new(&self.folder.clone().unwrap_or_else(user_folder))?;
+        let names = if self.hosts.is_empty() { requester.hosts()? } else { self.hosts.clone() };
+        let hosts: Vec<_> = names.iter().map(|text| host(text)).collect();
+        let ask = |host| requester.status(host);
+        let ask = &ask;
+        let said: Vec<_> = thread::scope(|scope| {
+            let asked: Vec<_> = hosts.iter().map(|host| scope.spawn(move || ask(host))).collect();
+            asked.into_iter().map(|one| one.join().expect("asking does not panic")).collect()
+        });
+        if self.json {
+            let all = hosts.iter().zip(&said).map(|(host, said)| match said {
+                Ok(one) => json!({ "host": host.name, "up": true, "version": one.version, "since": date(one.since),
+                                   "orders": one.orders, "clock": date(one.now) }),
+                Err(why) => json!({ "host": host.name, "up": false, "why": why.to_string() }),
+            });
+            println!("{:#}", json!(all.collect::<Vec<_>>()));
+        } else {
+            let width = hosts.iter().map(|host| host.name.len()).max().unwrap_or(0);
+            for (host, said) in hosts.iter().zip(&said) {
+                match said {
+                    Ok(Health { version, since, orders, now: clock }) => {
+                        let off = clock.abs_diff(now());
+                        let clock = if off > CLOCK_OFF { format!(", its clock {off} s off") } else { String::new() };
+                        println!(
+                            "{:width$}  up since {}  {orders} orders  Gambeson {version}{clock}",
+                            host.name,
+                            date(*since)
+                        );
+                    }
+                    Err(why) => println!(
+                        "{:width$}  does not answer: {}",
+                        host.name,
+                        why.to_string().trim_start_matches(&format!("{}: ", host.name))
+                    ),
+                }
+            }
+        }
+        Ok(if said.iter().all(Result::is_ok) { ExitCode::SUCCESS } else { Status::Unavailable.into() })
+    }
+}
+
+/// Clocks may differ so much, in seconds, without a word.
+const CLOCK_OFF: u64 = 5;
 
 fn hex(id: &[u8; 16]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
