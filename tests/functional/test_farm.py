@@ -139,6 +139,51 @@ with farm.Manager(square, parallelism=2) as manager:
     }
 
 
+def test_what_is_under_way_of_a_stream_is_bounded_by_what_all_of_the_program_takes(
+    package: Package, tmp_path: Path
+) -> None:
+    found = package.run(
+        HEAD
+        + """
+def several(x): return [x] * 100
+def wide(x): return bytes(2 << 20)
+def slow(x):
+    time.sleep(2e-4)
+    return x
+
+taken = 0
+def endless():
+    global taken
+    while True:
+        taken += 1
+        yield taken
+
+def most(program, **options):
+    \"""Items that were taken in and had not come out, at the most.\"""
+    global taken
+    taken, found = 0, 0
+    with farm.Manager(program, parallelism=2, **options) as manager:
+        manager.wait_for_workers()
+        began = time.monotonic()
+        for count, _ in enumerate(manager.run(endless()), 1):
+            found = max(found, taken - count)
+            if time.monotonic() - began > 2:
+                return found
+
+print(json.dumps([
+    # Items of the first stage are worth nothing: of a thousand of them the second has work for 0.2 s, or for 20 s.
+    most(square), most(farm.pipeline(square, farm.sensitive_code(slow))),
+    most(farm.pipeline(several, farm.map(slow))),
+    # Nobody knows how long results are before there is one.
+    most(wide, memory=16 << 20),
+]))
+""",
+        tmp_path,
+    )
+    alone, behind, mapped, wide = found
+    assert alone <= 20_000 and behind <= 1000 and mapped <= 50 and wide <= 12, found
+
+
 def test_arrays_come_back_as_views_that_may_be_written(package: Package, tmp_path: Path) -> None:
     found = package.run(
         HEAD

@@ -523,6 +523,7 @@ class Manager(Generic[A, B]):
 
     def _count(self, items: int) -> None:
         self._delivered += items
+        self._pool.passage.through(items)
 
     def _feed(self, tokens: Tokens, results: Results) -> None:
         """Takes as many items in as workers can be given."""
@@ -530,7 +531,7 @@ class Manager(Generic[A, B]):
         # Not for ever: results are waited for, too.
         with self._lock:
             pool.drop()
-            visit, most, count = pool.room(first)
+            visit, most, count = pool.room(first, self._memory)
         if not results.under_way():
             # Whatever others have under way.
             visit = max(visit, 1)

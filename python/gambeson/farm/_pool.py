@@ -50,8 +50,12 @@ CHUNK_BYTES = 1 << 20
 CHUNK_MAX = 1024
 RECALL = 5e-3
 """Seconds of results out of the journal that are gone on with before others get their turn."""
+AHEAD = 8
+"""Tokens of a stream that are under way for each that a worker is given ahead: they wait, or wait for others."""
 COROUTINES = 16
 """Items that a worker awaits at the same time."""
+RECENT = 16
+"""Tokens after which what came out before them counts half."""
 GRACE = 2.0
 """Seconds that a worker has to leave off a task before it counts as hung."""
 
@@ -123,6 +127,29 @@ class Staged:
         self.busy += seconds
 
 
+@dataclass
+class Passage:
+    """What an item of a stream takes on its way through all of the program, by those that came out lately."""
+
+    items: float = 0.0
+    seconds: float = 0.0
+    bytes: float = 0.0
+    """Of results, also of those on the way."""
+    _tokens: int = 0
+
+    def took(self, seconds: float, size: int) -> None:
+        """A task, which is part of it, took so long and made so many bytes."""
+        self.seconds += seconds
+        self.bytes += size
+
+    def through(self, items: int) -> None:
+        """Some items came out. What was before counts less and less."""
+        self.items += items
+        self._tokens += 1
+        if self._tokens % RECENT == 0:
+            self.items, self.seconds, self.bytes = self.items / 2, self.seconds / 2, self.bytes / 2
+
+
 class Pool:
     """Fireable instructions, and the workers that compute them."""
 
@@ -150,6 +177,7 @@ class Pool:
         self.verified = 0
         self.recovered = 0
         self.recalled = 0
+        self.passage = Passage()
         self.records = records
         self._stage = stage
         self._wake = wake
@@ -371,18 +399,22 @@ class Pool:
         """Fireable instructions that no worker has."""
         return sum(map(len, self._ready.values())) + len(self._second) + len(self._known)
 
-    def room(self, first: Instruction) -> tuple[int, int, int]:
+    def room(self, first: Instruction, memory: int) -> tuple[int, int, int]:
         """How many more tasks may enter at this instruction so that no worker waits for one; how many of a stream there
-        may be in all; and how many items each has.
+        may be in all; and how many items each has. What is under way of a stream is work for some milliseconds, and
+        takes `memory` bytes at the most, as far as is known; until something came out, nothing is.
         """
         # Of what does not begin with a function each item goes its own ways.
         count = self.chunk(first, 1 << 30) if isinstance(first, Apply) else 1
-        staged = self.staged.get(tuple([id(stage) for stage in first.stages()]))
-        ahead = 1
-        if staged is not None and staged.items:
-            ahead = max(1, min(FEW, int(WORK / max(staged.seconds * count, 1e-6))))
-        ahead *= self.parallelism()
-        return 2 * ahead - self.waiting(), 8 * ahead, count
+        passage, parallelism = self.passage, self.parallelism()
+        work, fit = 1.0, 2 * parallelism * count
+        if passage.items:
+            work = WORK / max(passage.seconds / passage.items, 1e-7)
+            fit = int(memory / max(passage.bytes / passage.items, 1.0))
+        if self._chunk is None and self.records is None:
+            count = max(1, min(count, int(work), fit // (AHEAD * parallelism)))
+        ahead = max(1, min(FEW, CHUNK_MAX // count, int(work / count))) * parallelism
+        return 2 * ahead - self.waiting(), max(1, min(AHEAD * ahead, fit // count)), count
 
     def is_idle(self) -> bool:
         """Whether there is nothing to do."""
@@ -499,6 +531,7 @@ class Pool:
             text = bytes(parts[0]).decode(errors="replace") if parts else "the stage cannot be loaded"
             return self._fail(task, StageError(f"{text} (worker {control})"))
         task.stage.took(seconds, task.token.count, task.token.size)
+        self.passage.took(seconds, sum([memoryview(part).nbytes for part in parts]))
         if task.pickled and not control.trusted:
             # It was when it got the task.
             return self._again(task)
