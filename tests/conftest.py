@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import mpis
+from harness.farms import Farmer
 from harness.hosts import Hosts, hosts
 from harness.jobs import Job, Runner
 from harness.mpis import Mpi
@@ -120,6 +121,18 @@ def two_hosts(tmp_path: Path) -> Iterator[Hosts]:
     """Two hosts with a network between them; the test needs the mark `namespaces`."""
     with hosts(tmp_path, 2) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Hosts h1, where managers of farms run, h2 and h3; the test needs the mark `namespaces`."""
+    with hosts(tmp_path_factory.mktemp("hosts"), 3) as made:
+        yield made
+
+
+@pytest.fixture
+def farmer(site: Hosts, package: Package, gambeson: Path, tmp_path: Path) -> Farmer:
+    return Farmer(site, package, gambeson, tmp_path)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.hosts import Hosts, hosts
+from harness.hosts import Hosts
 from harness.jobs import run_marked
 from harness.mpis import Mpi
 from harness.python import Package
@@ -38,13 +38,6 @@ with farm.Manager(where, workers=farm.joining(FILE, **options), security=securit
     print(json.dumps([mode, by_host, sorted({pid for *_, pid in found}), manager.parallelism]))
 print(json.dumps(os.path.exists(FILE)))
 """
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """h1, where managers run, and h2 and h3."""
-    with hosts(tmp_path_factory.mktemp("hosts"), 3) as made:
-        yield made
 
 
 class Site:

@@ -9,39 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.farms import Farmer
-from harness.hosts import Hosts, hosts
+from harness.farms import HEAD, Farmer
 from harness.python import Package
 
-HEAD = """
-import functools, itertools, json, os, pathlib, random, signal, sys, threading, time, urllib.request
+RULES = (
+    HEAD
+    + """
+import functools, pathlib, random, urllib.request
 from concurrent import futures
-from gambeson import Executor, farm
+from gambeson import Executor
 
 # What is on this host goes over its memory, where there is nothing to trust.
 Manager = functools.partial(farm.Manager, shm=False)
 SEALED, CLEAR = farm.Security(), farm.Security(trusted=["127.0.0.0/8"])
 INSECURE = farm.Security(trusted=["127.0.0.0/8"], insecure_hosts=["local-1"])
 
-def square(x): return x * x
-def add(a, b): return a + b
-
 def pids(manager): return {worker.name: worker.pid for worker in manager.stats().workers}
 def until(reached):
     while not reached(): time.sleep(0.005)
 """
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """h1, where managers run, and h2 and h3."""
-    with hosts(tmp_path_factory.mktemp("hosts"), 3) as made:
-        yield made
-
-
-@pytest.fixture
-def farmer(site: Hosts, package: Package, gambeson: Path, tmp_path: Path) -> Farmer:
-    return Farmer(site, package, gambeson, tmp_path)
+)
 
 
 def packets(trace: Path) -> Iterator[tuple[str, bytes]]:
@@ -179,7 +166,7 @@ with Manager(gives, parallelism=1, workers=ssh("h2")) as manager:
 
 def test_clearance_that_changes_takes_tasks_back_and_judges_what_waits(package: Package, tmp_path: Path) -> None:
     found = package.run(
-        HEAD
+        RULES
         + f"""
 BEGUN = {str(tmp_path / "begun")!r}
 def cleared(*names): return farm.Security(clearance={{name: ["patients"] for name in names}})
@@ -231,7 +218,7 @@ with Manager(where, parallelism=2, security=cleared("local-1"), patience=30, chu
 
 def test_it_is_called_from_anywhere_and_everybody_is_told(package: Package, tmp_path: Path) -> None:
     found = package.run(
-        HEAD
+        RULES
         + """
 def sealed(manager): return [worker.sealed for worker in manager.stats().workers]
 def rules(manager): return sorted({(line.data, line.data_rule) for line in manager.explain().lines})
@@ -294,7 +281,7 @@ print(json.dumps([first, clear, some == [x * x for x in range(2000)], shown, wro
 
 def test_a_worker_that_does_not_answer_is_replaced(package: Package, tmp_path: Path) -> None:
     found = package.run(
-        HEAD
+        RULES
         + """
 def slow(x):
     time.sleep(0.002)
@@ -324,7 +311,7 @@ with Manager(slow, parallelism=2, security=CLEAR, silence=1.0) as manager:
 def test_changes_at_random_cost_no_result_and_double_none(package: Package, tmp_path: Path, changes: int) -> None:
     seed = random.randrange(1 << 32)
     found = package.run(
-        HEAD
+        RULES
         + f"""
 chance, changes, done = random.Random({seed}), {changes}, []
 CLEARED = [farm.Security(trusted=["127.0.0.0/8"], clearance={{name: ["own"]}}) for name in ("local-1", "local-2")]
