@@ -89,6 +89,43 @@ print(json.dumps([began, cancelled, same, again]))
     assert found == [True, [True] * 4, True, [False, True, False]]
 
 
+def test_code_that_is_called_no_more_is_forgotten_by_manager_and_workers(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import gambeson
+
+def staged(_):
+    import gc
+    from gambeson.farm import worker
+    interpreter, = [one for one in gc.get_objects() if isinstance(one, worker.Interpreter)]
+    time.sleep(0.05)
+    return len(interpreter._stages), os.getpid()
+
+def lambdas(executor, count):
+    return [executor.submit(lambda x=x: x).result() for x in range(count)] == list(range(count))
+
+with gambeson.Executor(2) as executor:
+    executor.farm.wait_for_workers()
+    first = lambda: "first"
+    assert executor.submit(first).result() == "first"
+    right = lambdas(executor, 2000)
+    many = [executor.submit(lambda x=x: [time.sleep(5e-3), x][1]) for x in range(300)]
+    # Those that wait are kept, however many they are.
+    kept = len(executor.farm.stats().stages)
+    right = right and [future.result() for future in many] == list(range(300))
+    again = executor.submit(first).result()
+    by_worker = {pid: count for count, pid in executor.map(staged, range(20), chunksize=1)}
+    print(json.dumps([right, kept, again, by_worker, len(executor.farm.stats().stages), len(executor.farm.hashes)]))
+""",
+        tmp_path,
+    )
+    right, kept, again, by_worker, stages, hashes = found
+    assert right and kept > 200 and again == "first"
+    # What nobody calls any more is kept for 128 functions, and those that are called.
+    assert by_worker and all(count < 140 for count in by_worker.values()) and stages < 140 and hashes < 140, found
+
+
 def test_futures_of_a_farm_without_workers_fail_and_do_not_wait_for_ever(package: Package, tmp_path: Path) -> None:
     found = package.run(
         HEAD

@@ -138,6 +138,11 @@ class Control:
         self.staged.add(number)
         self._post(sealed, ToWorker.STAGE, number, 0, parts)
 
+    def forget(self, number: int, sealed: bool) -> None:
+        """Has it forget a stage's code, which went there over the same link."""
+        self.staged.discard(number)
+        self._post(sealed, ToWorker.FORGET, number, 0, [b""])
+
     def send(self, task: Task, word: int, parts: Any, sealed: bool) -> None:
         """Sends it a task."""
         self.in_flight[task.number] = task

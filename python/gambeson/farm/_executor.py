@@ -10,7 +10,7 @@ from concurrent import futures
 from typing import Any, ParamSpec, TypeVar
 
 from gambeson.farm._manager import Manager
-from gambeson.farm._pool import Task
+from gambeson.farm._pool import Staged, Task
 from gambeson.farm._protocol import Mode
 from gambeson.farm._security import Security
 from gambeson.farm._skeleton import Stage
@@ -18,6 +18,9 @@ from gambeson.farm._token import NO_LABELS, Token
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+KEPT = 128
+"""Functions whose code stays staged while nobody calls them."""
 
 
 def _apply(callable_: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -35,7 +38,8 @@ class Executor(futures.Executor):
 
     def __init__(self, max_workers: int | None = None, **options: Any) -> None:
         self._manager: Manager[Any, Any] = Manager(_apply, parallelism=max_workers, **options)
-        self._stages: dict[Any, tuple[Stage[Any, Any], ...]] = {}
+        self._stages: dict[Any, Staged] = {}
+        """Functions that were called, those last that were last."""
         self._pending: set[_Waiting] = set()
         self._shut = False
         self._settled = threading.Condition()
@@ -88,26 +92,26 @@ class Executor(futures.Executor):
                 raise RuntimeError("cannot schedule new futures after shutdown")
             manager._check()
             waiting = _Waiting(self, future, made)
-            task = manager._pool.submit(None, self._stage(fn), Mode.CALL, token, waiting, 0)
+            waiting.task = manager._pool.submit(None, self._stage(fn), Mode.CALL, token, waiting, 0)
             self._pending.add(waiting)
             manager._pool.dispatch()
         manager._tell()
-        future.add_done_callback(lambda future: self._forget(waiting, task) if future.cancelled() else None)
+        future.add_done_callback(lambda future: self._forget(waiting) if future.cancelled() else None)
         return future
 
-    def _stage(self, fn: Callable[..., Any]) -> tuple[Stage[Any, Any], ...]:
+    def _stage(self, fn: Callable[..., Any]) -> Staged:
         """A function's stage; the same one for functions that are made anew each time of the same code."""
-        found = self._stages.get(fn)
-        if found is None:
-            found = self._stages[fn] = self._manager._pool.alike((Stage(fn),))
+        found = self._stages.pop(fn, None)
+        self._stages[fn] = found = found or self._manager._pool.call(Stage(fn))
+        if len(self._stages) > KEPT:
+            del self._stages[next(iter(self._stages))]
         return found
 
-    def _forget(self, waiting: _Waiting, task: Task | None) -> None:
+    def _forget(self, waiting: _Waiting) -> None:
         """A future was cancelled: unless a worker has its task, nobody gets it."""
-        if task is None:
-            return
         with self._manager._lock:
-            if self._manager._pool.forget(task):
+            task = waiting.task
+            if task is not None and self._manager._pool.forget(task):
                 self._settle(waiting)
 
     def cancel(self, future: futures.Future[Any]) -> bool:
@@ -145,6 +149,8 @@ class Executor(futures.Executor):
             threading.Thread(target=self.shutdown, daemon=True).start()
 
     def _settle(self, waiting: _Waiting) -> None:
+        # Its future may be kept for long.
+        waiting.task = None
         with self._settled:
             self._pending.discard(waiting)
             if not self._pending:
@@ -162,6 +168,7 @@ class _Waiting:
         self.executor = executor
         self.future = future
         self.made = made
+        self.task: Task | None = None
 
     @property
     def run(self) -> _Waiting:

@@ -60,7 +60,7 @@ def explain(pool: Pool, graph: Graph) -> Explanation:
     """Explains a farm as it is now."""
     before: dict[int, frozenset[str]] = {}
     _walk(graph.first, NO_LABELS, before)
-    by_stage = {
+    by_stage: dict[object, frozenset[str]] = {
         tuple(id(stage) for stage in stages): before.get(instruction.number, NO_LABELS)
         for instruction in graph.instructions
         for stages in [instruction.stages() if isinstance(instruction, Apply) else instruction.stages()[:1]]
@@ -68,7 +68,7 @@ def explain(pool: Pool, graph: Graph) -> Explanation:
     }
     lines: list[Line] = []
     labels: dict[str, list[str]] = {}
-    for key, staged in pool.staged.items():
+    for key, staged in pool.stages():
         incoming = by_stage.get(key, NO_LABELS)
         seen = staged.marks.labels_in(incoming) | staged.marks.labels_out(incoming)
         labels[staged.name] = sorted(seen)

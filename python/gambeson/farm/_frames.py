@@ -150,8 +150,9 @@ class _Folding(Gathering, ABC):
 
     def begin(self, mode: Mode, chunks: list[list[Any]], labels: frozenset[str]) -> None:
         """Sends the chunks."""
+        combine = self.pool.find((self.instruction.combine,))
         for at, chunk in enumerate(chunks):
-            self.pool.submit(self.instruction, (self.instruction.combine,), mode, Token.of(chunk, labels), self, at)
+            self.pool.submit(self.instruction, combine, mode, Token.of(chunk, labels), self, at)
 
     def go_on(self, items: list[Any], failures: dict[int, Failure], labels: frozenset[str]) -> None:
         if failures:
@@ -233,7 +234,7 @@ class Looping:
         elif loop.again is None:
             self.pool.fire(loop.body, token, self, at)
         else:
-            self.pool.submit(loop, (loop.again,), Mode.TEST, token, _Asking(self, token), at)
+            self.pool.submit(loop, self.pool.find((loop.again,)), Mode.TEST, token, _Asking(self, token), at)
 
     def leave(self, token: Token) -> None:
         """The last round is over."""

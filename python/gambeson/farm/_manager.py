@@ -176,8 +176,8 @@ class Manager(Generic[A, B]):
             shm=self._shm,
             silence=self._silence,
         )
-        self._signed: dict[str, str] = {}
-        self._sign_all()
+        for entry in self._pool.staged.values():
+            self._sign(entry)
         self._closed = False
         for one in self._recruiters:
             one.open()
@@ -216,16 +216,12 @@ class Manager(Generic[A, B]):
         key, signature = self._domain._native.sign(code.job, code.name, code.version, code.hash)
         entry.code = StagedCode(code.job, code.name, code.version, code.code, bytes(key), signature, code.packages)
         entry.parts = entry.code.encode()
-        self._signed[code.name] = code.hash.hex()
-
-    def _sign_all(self) -> None:
-        for entry in self._pool.staged.values():
-            self._sign(entry)
 
     @property
     def hashes(self) -> dict[str, str]:
         """SHA-256 of the code of each stage: what a worker can be pinned to."""
-        return dict(self._signed)
+        with self._lock:
+            return {entry.name: entry.code.hash.hex() for _, entry in self._pool.stages()}
 
     # --- workers
 
@@ -425,6 +421,7 @@ class Manager(Generic[A, B]):
         pool = self._pool
         with self._lock:
             pool.drop()
+            pool.forget_code()
             for source, kind, number, word, parts in messages:
                 control = pool.controls.get(source)
                 if control is None:
@@ -470,8 +467,7 @@ class Manager(Generic[A, B]):
         if not pool.is_idle():
             self._contract.work(now)
         joined = sum(control.joined and not control.leaves for control in pool.controls.values())
-        busy = sum(staged.busy for staged in pool.staged.values())
-        self._contract.look(now, joined, self._delivered, busy)
+        self._contract.look(now, joined, self._delivered, pool.busy)
         self._keep_contract()
         self._release()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable
@@ -171,6 +172,11 @@ class Pool:
         self.security = security
         self.controls: dict[int, Control] = {}
         self.staged: dict[tuple[int, ...], Staged] = {}
+        """The stages of the program."""
+        self.called: weakref.WeakValueDictionary[tuple[bytes, Marks], Staged] = weakref.WeakValueDictionary()
+        """Those of an executor's calls, as long as somebody has them: by code."""
+        self.busy = 0.0
+        """Seconds that tasks took."""
         self.expelled: list[tuple[Control, str, bool]] = []
         """Workers that the manager has to end, why, and whether their hosts are not to be trusted with another one."""
         self.retried = 0
@@ -190,8 +196,11 @@ class Pool:
         self._verifier = Verifier(verify)
         self._second: list[Task] = []
         self._numbers = itertools.count(1)
-        self._stage_numbers = itertools.count(1)
-        self._by_code: dict[tuple[bytes, Marks], tuple[Stage[Any, Any], ...]] = {}
+        self._stage_numbers = itertools.cycle(range(1, _protocol.STAGE_MASK + 1))
+        self._taken: set[int] = set()
+        """Numbers of stages that workers may have."""
+        self._unused: deque[tuple[int, Marks]] = deque()
+        """Stages that no task is of any more, and that workers have not forgotten."""
         self._ready: dict[frozenset[str], deque[Task]] = {}
         self._deadlines: dict[int, Task] = {}
         self._grace: dict[int, tuple[float, Control]] = {}
@@ -233,7 +242,7 @@ class Pool:
         if instruction is None:
             frame.deliver(token, place)
         elif isinstance(instruction, Apply):
-            self.submit(instruction, instruction.functions, Mode.EACH, token, frame, place)
+            self.submit(instruction, self.find(instruction.functions), Mode.EACH, token, frame, place)
         elif token.count != 1:
             self._apart(instruction, token, frame, place)
         elif isinstance(instruction, Spread):
@@ -259,14 +268,14 @@ class Pool:
     def submit(
         self,
         instruction: Instruction | None,
-        stages: tuple[Stage[Any, Any], ...],
+        stage: Staged,
         mode: Mode,
         token: Token,
         frame: Frame,
         place: int,
     ) -> Task | None:
         """Has workers do something with a token."""
-        task = Task(next(self._numbers), self.find(stages), mode, token, frame, place)
+        task = Task(next(self._numbers), stage, mode, token, frame, place)
         if mode is Mode.EACH and instruction is not None:
             task.after = instruction.after
         task.retries = self._retries
@@ -307,21 +316,49 @@ class Pool:
                 return
 
     def find(self, stages: tuple[Stage[Any, Any], ...]) -> Staged:
-        """The staged code of these functions; staged now, if it was not before."""
+        """The staged code of these functions of the program; staged now, if it was not before."""
         key = tuple(id(stage) for stage in stages)
         staged = self.staged.get(key)
         if staged is None:
-            staged = self.staged[key] = self._stage(next(self._stage_numbers), stages)
+            staged = self.staged[key] = self._stage(self._stage_number(), stages)
         return staged
 
-    def alike(self, stages: tuple[Stage[Any, Any], ...]) -> tuple[Stage[Any, Any], ...]:
-        """These functions, or those that were staged before with the same code."""
-        staged = self.find(stages)
+    def call(self, stage: Stage[Any, Any]) -> Staged:
+        """The staged code of a function that is called: the same for those with the same code. When nobody has it any
+        more, and no task is of it, it is forgotten, by workers, too.
+        """
+        staged = self._stage(0, (stage,))
         key = (staged.code.hash, staged.marks)
-        known = self._by_code.setdefault(key, stages)
-        if known is not stages:
-            del self.staged[tuple(id(stage) for stage in stages)]
-        return known
+        known = self.called.get(key)
+        if known is not None:
+            return known
+        staged.number = self._stage_number()
+        weakref.finalize(staged, self._unused.append, (staged.number, staged.marks)).atexit = False
+        self.called[key] = staged
+        return staged
+
+    def _stage_number(self) -> int:
+        """One that no worker knows, and none knew lately."""
+        if len(self._taken) == _protocol.STAGE_MASK:
+            what = f"the code of {len(self._taken)} functions is wanted at the same time, which is the most"
+            raise StageError(what)
+        number = next(number for number in self._stage_numbers if number not in self._taken)
+        self._taken.add(number)
+        return number
+
+    def forget_code(self) -> None:
+        """Workers forget the stages that are not used any more."""
+        while self._unused:
+            number, marks = self._unused.popleft()
+            self._taken.remove(number)
+            for control in self.controls.values():
+                if control.joined:
+                    with contextlib.suppress(Error):
+                        control.forget(number, self.decide(control, marks, NO_LABELS).sealed)
+
+    def stages(self) -> list[tuple[object, Staged]]:
+        """All of them."""
+        return [*self.staged.items(), *self.called.items()]
 
     def forget(self, task: Task) -> bool:
         """Nobody wants a task any more. Whether no worker has it."""
@@ -531,6 +568,7 @@ class Pool:
             text = bytes(parts[0]).decode(errors="replace") if parts else "the stage cannot be loaded"
             return self._fail(task, StageError(f"{text} (worker {control})"))
         task.stage.took(seconds, task.token.count, task.token.size)
+        self.busy += seconds
         self.passage.took(seconds, sum([memoryview(part).nbytes for part in parts]))
         if task.pickled and not control.trusted:
             # It was when it got the task.

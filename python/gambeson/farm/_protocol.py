@@ -3,6 +3,7 @@
     manager                                              worker
       |  <-------------------------------- HELLO: who it is, and a startpoint to it
       |  STAGE: name, version, hash, signature; the code ---->
+      |  FORGET: a stage that nothing is asked of any more --->
       |  TASK: an instruction's number; its token ----------->
       |  <----------------------- RESULT: that number; a token
       |  CANCEL: that number; RELEASE ----------------------->
@@ -34,6 +35,7 @@ class ToWorker(enum.IntEnum):
     CANCEL = 3
     RELEASE = 4
     POLICY = 5
+    FORGET = 6
     ECHO = 9
 
 

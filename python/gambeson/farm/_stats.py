@@ -66,7 +66,7 @@ class Stats:
             for control in pool.controls.values()
             if control.joined
         ]  # fmt: skip
-        stages = [StageStats(one.name, one.items, one.seconds, one.busy) for one in pool.staged.values()]
+        stages = [StageStats(one.name, one.items, one.seconds, one.busy) for _, one in pool.stages()]
         counts = (pool.waiting(), pool.recovered, pool.retried, pool.verified, pool.recalled)
         return cls(elapsed, *counts, workers, stages)
 

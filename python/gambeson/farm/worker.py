@@ -73,6 +73,7 @@ class Interpreter:
             (int(ToWorker.STAGE), self._tasks),
             (int(ToWorker.TASK), self._tasks),
             (int(ToWorker.POLICY), self._tasks),
+            (int(ToWorker.FORGET), self._tasks),
             (int(ToWorker.CANCEL), self._orders),
             (int(ToWorker.RELEASE), self._orders),
         ]
@@ -154,6 +155,9 @@ class Interpreter:
                 self._early.setdefault(stage, []).append(message)
         elif kind == ToWorker.POLICY:
             self._follow(bytes(parts[0]).decode())
+        elif kind == ToWorker.FORGET:
+            self._stages.pop(number, None)
+            self._early.pop(number, None)
 
     def _load(self, stage: int, parts: list[bytes | memoryview]) -> None:
         if stage in self._stages:
