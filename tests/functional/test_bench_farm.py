@@ -125,7 +125,8 @@ def check_figures(report: dict[str, Any]) -> None:
         assert sum(point["values"][0] for point in curve["points"]) == pytest.approx(100)
     kinds = {"pickling a list of numbers", "pickling records", "pickling an array", "a sealed link", "a link in clear"}
     assert kinds <= {name for name, _, _ in curves(report, "serialisation")}
-    partners = ("TCP", "TLS in Python", "TCP through gambeson proxy", "farm, plain", "farm, sealed")
+    farms = ("farm, plain", "farm, sealed", "farm, sealed, pickling apart")
+    partners = ("TCP", "TLS in Python", "TCP through gambeson proxy", *farms)
     expected = {(partner, "", manner) for partner in partners for manner in ("raw", "pickled")}
     assert set(curves(report, "proxy")) == set(curves(report, "proxy", 1)) == expected
 

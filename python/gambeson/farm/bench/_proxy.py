@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import socket
 import time
@@ -54,7 +55,7 @@ class Connection(Partner):
 
 
 class Farm(Partner):
-    """Tasks of a farm with one worker."""
+    """Tasks of a farm with one worker, each a stream of its own."""
 
     def __init__(self, manager: Manager[Any, Any]) -> None:
         self._manager = manager
@@ -64,6 +65,20 @@ class Farm(Partner):
 
     def pickled(self, value: Any) -> None:
         compute(self._manager, [value])
+
+
+class Apart(Farm):
+    """Tasks of one stream, which another process iterates over, and pickles while the one before is away."""
+
+    def __init__(self, manager: Manager[Any, Any]) -> None:
+        super().__init__(manager)
+        self._value: Any = None
+        self._results: Iterator[Any] = iter(())
+
+    def pickled(self, value: Any) -> None:
+        if value is not self._value:
+            self._value, self._results = value, self._manager.run(itertools.repeat(value))
+        next(self._results)
 
 
 @contextlib.contextmanager
@@ -128,13 +143,15 @@ def _key(identity: Path, proxy: list[str]) -> str:
     return told.read_text()
 
 
-def farm(side: str, **options: Any) -> Callable[[Bench], contextlib.AbstractContextManager[Partner]]:
+def farm(
+    side: str, kind: type[Farm] = Farm, **options: Any
+) -> Callable[[Bench], contextlib.AbstractContextManager[Partner]]:
     """The farm over TCP, its options besides."""
 
     @contextlib.contextmanager
     def there(bench: Bench) -> Iterator[Partner]:
         with bench.side(same, 1, side, **options) as manager:
-            yield Farm(manager)
+            yield kind(manager)
 
     return there
 
@@ -145,6 +162,8 @@ PARTNERS: dict[str, Callable[[Bench], contextlib.AbstractContextManager[Partner]
     "TCP through gambeson proxy": proxies,
     "farm, plain": farm(PLAIN),
     "farm, sealed": farm(SEALED),
+    # As much memory as one message at a time takes.
+    "farm, sealed, pickling apart": farm(SEALED, Apart, proxy="process", memory=1),
 }
 
 
@@ -173,7 +192,8 @@ def proxy(bench: Bench) -> Figure:
     notes = [
         "All on this host, over TCP; one message at a time, there and back. Raw: bytes; pickled: a list of numbers.",
         "The list is pickled, at the other end loaded and pickled again, and loaded here. The sender's own processor "
-        "time is that of the thread that sends and waits, and not of those that seal for it.",
+        "time is that of the thread that sends and waits, and not of those that seal for it. Pickling apart is what a "
+        "process of its own does for a stream, which has the next message ready when one is back.",
         *missing.values(),
     ]
     return Figure("proxy", "Who seals (Fig. 6)", [bandwidth, thread], notes)
