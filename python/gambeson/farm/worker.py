@@ -59,6 +59,7 @@ class Interpreter:
         self._order = threading.Lock()
         self._cancelled: set[int] = set()
         self._running = -1
+        self._released = False
         self._thread = threading.get_ident()
         self._domain = Domain(
             identity,
@@ -299,11 +300,14 @@ class Interpreter:
             try:
                 self._link.carrier  # noqa: B018
             except Error as error:
+                if self._released:
+                    return
                 print(f"gambeson worker: {error}; this worker ends", file=sys.stderr)
                 os._exit(1)
 
     def _leave(self) -> None:
         # A task that runs is nobody's any more, and would not let the interpreter end.
+        self._released = True
         self._domain.close()
         os._exit(0)
 
