@@ -235,3 +235,50 @@ if __name__ == "__main__":
     assert raised == "KeyError: 'no further file'" and "in broken" in where
     assert killed == "FarmError: the process that iterates over the stream ended: by signal 9"
     assert left == []
+
+
+def test_progress_is_told_and_shown(package: Package, tmp_path: Path) -> None:
+    found = package.run(
+        HEAD
+        + """
+import termios
+
+def fails(x):
+    if x == 150:
+        raise ValueError
+    return x
+
+def shown(inputs, most=None):
+    # What stands in the last line of a terminal, by tqdm.
+    there, here = os.openpty()
+    termios.tcsetwinsize(here, (24, 100))
+    before, sys.stderr = sys.stderr, os.fdopen(here, "w")
+    try:
+        for _ in itertools.islice(manager.run(inputs, progress=True), most):
+            pass
+    except ValueError:
+        pass
+    finally:
+        sys.stderr, terminal = before, sys.stderr
+    terminal.close()
+    said = b""
+    try:
+        while chunk := os.read(there, 1 << 16):
+            said += chunk
+    except OSError:
+        os.close(there)
+    return said.decode().strip().split("\\r")[-1]
+
+told = []
+with farm.Manager(fails, parallelism=2) as manager:
+    results = manager.run(range(100), progress=lambda *so_far: told.append(so_far))
+    next(results), results.close()
+    list(manager.run((x for x in range(100)), progress=lambda *so_far: told.append(so_far)))
+    bars = [shown(range(100)), shown(range(300)), shown(range(100), 20), shown(iter([1]))]
+print(json.dumps([told[0], told[-1], *bars]))
+""",
+        tmp_path,
+    )
+    left, ended, whole, failed, some, unknown = found
+    assert left == [1, 100] and ended == [100, None]
+    assert "100/100" in whole and "150/300" in failed and "20/100" in some and unknown.startswith("1 items [")

@@ -733,12 +733,15 @@ def _shown(results: Iterator[B], total: int | None, progress: bool | Progress) -
     with told(progress, " items") as tell:
         shown = 0.0
         count = 0
-        for count, result in enumerate(results, 1):
-            if time.monotonic() - shown > 0.1:
-                shown = time.monotonic()
-                tell(count, total)
-            yield result
-        tell(count, total)
+        try:
+            for count, result in enumerate(results, 1):
+                if time.monotonic() - shown > 0.1:
+                    shown = time.monotonic()
+                    tell(count, total)
+                yield result
+        finally:
+            # Also when somebody has seen enough, or a stage has failed.
+            tell(count, total)
 
 
 class _Ahead(Iterator[A]):
