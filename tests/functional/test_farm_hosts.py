@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -247,22 +248,26 @@ with Manager(square, workers=workers, identity={str(mine)!r}, parallelism=1) as 
         assert "decimal.Decimal is no plain data" in again[2][0] and "pinned to code" in again[2][0]
 
 
-def test_hosts_that_let_nobody_in_meet_at_a_relay(
-    package: Package, gambeson: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+@contextlib.contextmanager
+def walls(package: Package, gambeson: Path, folder: Path, *allowed: str) -> Iterator[Farmer]:
+    """h1 and h2, which drop whoever connects to them, and h3 with a relay, where these keys may wait."""
     if not shutil.which("nft"):
         unavailable("there is no nft, by which a host drops what comes in: run tools/bootstrap.sh test as root")
-    mine, manager = Keys(tmp_path).make("manager")
-    with hosts(tmp_path_factory.mktemp("walls"), 3) as site, contextlib.ExitStack() as ends:
-        farmer = Farmer(site, package, gambeson, tmp_path)
+    with hosts(folder, 3) as site, contextlib.ExitStack() as ends:
         no_newcomer = 'type filter hook input priority 0; iifname != "lo" tcp flags & (syn | ack) == syn drop'
         for closed in ("h1", "h2"):
             rules = f"table inet closed {{\nchain incoming {{\n{no_newcomer}\n}}\n}}"
             subprocess.run(["ip", "netns", "exec", site.namespace(closed), "nft", rules], check=True)
-        listen = ["relay", "--listen", "10.77.0.3:7200", "--allow", manager]
+        listen = ["relay", "--listen", "10.77.0.3:7200", *(word for key in allowed for word in ("--allow", key))]
         relay = subprocess.Popen(site.command("h3", [str(gambeson), *listen]), stderr=subprocess.PIPE, text=True)
         ends.callback(relay.wait)
         ends.callback(relay.terminate)
+        yield Farmer(site, package, gambeson, folder)
+
+
+def test_hosts_that_let_nobody_in_meet_at_a_relay(package: Package, gambeson: Path, tmp_path: Path) -> None:
+    mine, manager = Keys(tmp_path).make("manager")
+    with walls(package, gambeson, tmp_path, manager) as farmer:
         program = f"""
 def square(x): return x * x
 options = dict(workers=ssh("h2"), parallelism=1, identity={str(mine)!r}, security=farm.Security(trusted=["10.0.0.0/8"]))
@@ -276,6 +281,41 @@ with Manager(square, relays=["10.77.0.3:7200"], **options) as manager:
         assert rules == ["the policy seals what goes there"]
         without = farmer.call(program.replace('relays=["10.77.0.3:7200"], ', "").replace("timeout=30", "timeout=5"))
         assert without.status != 0, "the hosts are not closed"
+
+
+def test_a_station_that_lets_nobody_in_waits_at_a_relay(package: Package, gambeson: Path, tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    (mine, manager), (theirs, node), (_, other) = keys.make("manager"), keys.make("node"), keys.make("other")
+    listed = tmp_path / "stations.toml"
+    listed.write_text(f'[[station]]\nrelay = "10.77.0.3:7200"\nkey = "{node}"\n')
+    options: list[str | Path] = ["--identity", theirs, "--manager", manager, "--relay", "10.77.0.3:7200"]
+    with walls(package, gambeson, tmp_path, manager, node) as farmer, station(farmer, "h2", *options):
+        found = farmer.run(f"""
+import socket
+def where(x): return socket.gethostname(), x
+
+options = dict(parallelism=1, relays=["10.77.0.3:7200"], identity={str(mine)!r})
+security = farm.Security(trusted=["10.0.0.0/8"], clearance={{"{node}": ["own"]}}, unpickle=["{node}"])
+found = []
+for workers in farm.stations("10.77.0.3:7200/{node}"), farm.stations(file={str(listed)!r}):
+    with Manager(where, workers=workers, security=security, **options) as manager:
+        manager.wait_for_workers(timeout=30)
+        found.append(manager.compute([farm.labelled(1, "own"), 2]))
+        found.append([[line.host, line.data_rule, line.results] for line in manager.explain().lines])
+for workers in farm.stations("10.77.0.3:7200/{other}"), farm.stations("10.77.0.2:7100={node}"):
+    try:
+        with Manager(where, workers=workers, **options) as manager:
+            manager.wait_for_workers(timeout=5)
+        found.append(None)
+    except farm.FarmError as error:
+        found.append(str(error))
+print(json.dumps(found))
+""")
+    line = [node, "the policy seals what goes there", "pickle"]
+    assert found[:4] == [[["h2", 1], ["h2", 2]], [line]] * 2
+    # One that does not wait there; and the host lets nobody in, indeed.
+    assert "starts no worker" in found[4] or "workers are there" in found[4], found[4]
+    assert "0 of 1 workers are there" in found[5], found[5]
 
 
 def test_workers_that_are_cut_off_are_replaced(farmer: Farmer, site: Hosts) -> None:

@@ -1,4 +1,6 @@
-"""Workers at stations, hosts where somebody runs `gambeson station`: listed, or looked for on this network."""
+"""Workers at stations, hosts where somebody runs `gambeson station`: listed, met at a relay, or looked for on this
+network.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +65,7 @@ class Stations(Recruiter):
 
     def start(self, host: str, domain: Domain) -> Recruit:
         key = self.keys[host]
+        relay, at_relay, _ = host.partition("/")
         address = host if ":" in host else find([key]).get(key)
         if address is None:
             what = (
@@ -73,21 +76,29 @@ class Stations(Recruiter):
         name = f"{self.label}-{next(self._count)}"
         domain.pin(bytes.fromhex(key), f"the station {host}", ["station"])
         try:
-            startpoint = domain.attach(address, NAME, key=bytes.fromhex(key), timeout=JOINING)
+            owner = bytes.fromhex(key)
+            startpoint = (
+                domain.attach_via(relay, NAME, key=owner, timeout=JOINING)
+                if at_relay
+                else domain.attach(address, NAME, key=owner, timeout=JOINING)
+            )
             answers = startpoint.stream(START, timeout=None)
             worker = bytes.fromhex(json.loads(next(iter(answers)))["key"])
         except (Error, OSError, ValueError, StopIteration) as error:
             what = f"the station at {address} starts no worker: {error}"
             raise FarmError(what) from error
-        named = address.rpartition(":")[0].strip("[]")
-        return Guest(name, host, named, address_of(named), False, worker, startpoint, answers)
+        # Behind a relay it proves its key, and where it is nobody knows.
+        named = key if at_relay else address.rpartition(":")[0].strip("[]")
+        known = None if at_relay else address_of(named)
+        return Guest(name, host, named, known, False, worker, startpoint, answers)
 
 
 def stations(*listed: str, file: str | PathLike[str] | None = None, slots: int | None = None) -> Stations:
-    """Workers at stations: each `ADDRESS:PORT=HASH`, or `HASH` alone of one that is looked for on this network.
+    """Workers at stations: each `ADDRESS:PORT=HASH`, or `RELAY:PORT/HASH` of one that waits at a relay, whose host is
+    called by its hash then, or `HASH` alone of one that is looked for on this network.
 
-    `file` has more, as TOML: `[[station]]` with a `key` and, if it is known, an `address`. As many workers as `slots`
-    are asked for at each; a station has a bound of its own, too.
+    `file` has more, as TOML: `[[station]]` with a `key` and, if it is known, an `address`, or a `relay`. As many
+    workers as `slots` are asked for at each; a station has a bound of its own, too.
     """
     entries = [_split(entry) for entry in listed]
     if file is not None:
@@ -99,14 +110,21 @@ def stations(*listed: str, file: str | PathLike[str] | None = None, slots: int |
 
 
 def _split(entry: str) -> tuple[str, str]:
+    if "/" in entry:
+        relay, _, key = entry.rpartition("/")
+        return _at(relay, _checked(key, entry))
     address, _, key = entry.rpartition("=")
     return address or key, _checked(key, entry)
+
+
+def _at(relay: str, key: str) -> tuple[str, str]:
+    return f"{relay}/{key}", key
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:
     for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("station", []):
         key = _checked(str(entry.get("key", "")), f"{path}: {entry}")
-        yield str(entry.get("address", key)), key
+        yield _at(entry["relay"], key) if "relay" in entry else (str(entry.get("address", key)), key)
 
 
 def _checked(key: str, where: str) -> str:

@@ -32,7 +32,14 @@ class Station:
     """Starts workers for managers."""
 
     def __init__(
-        self, identity: Identity, managers: list[str], listen: str, slots: int, pinned: str | None, announces: bool
+        self,
+        identity: Identity,
+        managers: list[str],
+        listen: str,
+        relays: list[str],
+        slots: int,
+        pinned: str | None,
+        announces: bool,
     ) -> None:
         self._slots = slots
         self._lock = threading.Lock()
@@ -43,7 +50,7 @@ class Station:
         trust = Trust()
         for key in managers:
             trust = trust.pinned(bytes.fromhex(key), f"the manager {key[:12]}", ["manager"])
-        self.domain = Domain(identity, trust, listen=[listen], shm=False)
+        self.domain = Domain(identity, trust, listen=[listen], relays=relays, shm=False)
         endpoint = self.domain.endpoint({START: self._start, INVITE: self._invite}, class_name="control")
         endpoint.publish(NAME, ["manager"])
         self.announcer = Announcer(self.key, self.domain.listening[0]) if announces else None
@@ -120,6 +127,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--listen", default="0.0.0.0:7100", metavar="ADDRESS", help="default: 0.0.0.0:7100")
     parser.add_argument(
+        "--relay", action="append", default=[], metavar="HOST:PORT", help="wait for managers at a relay, too; repeat"
+    )
+    parser.add_argument(
         "--slots", type=int, default=len(os.sched_getaffinity(0)), help="workers at a time (processors)"
     )
     parser.add_argument("--pinned", metavar="FILE", help="run only code whose SHA-256 stands here, one a line")
@@ -130,9 +140,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         pem = options.identity.read_bytes()
         pinned = None if options.pinned is None else str(Path(options.pinned).resolve(strict=True))
-        station = Station(
-            Identity.from_pem(pem, pem), options.manager, options.listen, options.slots, pinned, options.announce
-        )
+        identity, places = Identity.from_pem(pem, pem), (options.listen, options.relay)
+        station = Station(identity, options.manager, *places, options.slots, pinned, options.announce)
     except OSError as error:
         print(f"gambeson station: {error.filename or options.listen}: {error.strerror or error}", file=sys.stderr)
         return UNAVAILABLE

@@ -228,6 +228,14 @@ class Domain(Closing):
             raise ValueError(what)
         return Startpoint(self._native.attach(address, key, role or "", name, timeout), self)
 
+    def attach_via(self, relay: str, name: str, *, key: Buffer, timeout: float | None = 10.0) -> Startpoint:
+        """As `Domain.attach`, to the owner of a key who waits at a relay, `HOST:PORT`. The links are sealed, whatever
+        policies say.
+
+        `timeout` is in seconds. Raises as that does.
+        """
+        return Startpoint(self._native.attach_via(relay, key, name, timeout), self)
+
     def attach_host(self, host: str, name: str, timeout: float | None = 10.0) -> Startpoint:
         """As `Domain.attach`, to the program that the site directory has on a host: it says where that listens, and who
         has to be there.

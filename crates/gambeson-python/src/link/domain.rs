@@ -238,6 +238,20 @@ impl NativeDomain {
         Ok(NativeStartpoint::new(attached, self.1.clone()))
     }
 
+    /// Expects the owner of `key`, who waits at a relay.
+    fn attach_via(
+        &self,
+        py: Python<'_>,
+        relay: String,
+        key: Payload,
+        name: String,
+        timeout: Option<f64>,
+    ) -> PyResult<NativeStartpoint> {
+        let (domain, patient, key) = (Arc::clone(&*self.domain()?), patience(timeout)?, key_hash(&key)?);
+        let attached = elsewhere(py, timeout, move || domain.attach_via(&relay, key, &name, patient))?;
+        Ok(NativeStartpoint::new(attached, self.1.clone()))
+    }
+
     fn attach_host(
         &self,
         py: Python<'_>,

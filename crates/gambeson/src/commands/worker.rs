@@ -76,6 +76,9 @@ pub(crate) struct Station {
     /// Where managers connect to
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7100")]
     listen: String,
+    /// A relay where this station waits for managers, too; once for each
+    #[arg(long, value_name = "HOST:PORT")]
+    relay: Vec<String>,
     /// So many workers at a time; as many as processors without it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     slots: Option<u32>,
@@ -92,10 +95,11 @@ pub(crate) struct Station {
 
 impl Station {
     pub(crate) fn execute(self) -> Result<ExitCode, Failure> {
-        let Self { identity, manager, listen, slots, pinned, announce, python } = self;
+        let Self { identity, manager, listen, relay, slots, pinned, announce, python } = self;
         let mut given: Vec<OsString> = vec!["station".into(), "--identity".into(), identity.into()];
         given.extend(manager.into_iter().flat_map(|hash| ["--manager".into(), hash.into()]));
         given.extend(["--listen".into(), listen.into()]);
+        given.extend(relay.into_iter().flat_map(|relay| ["--relay".into(), relay.into()]));
         given.extend(slots.into_iter().flat_map(|slots| ["--slots".into(), slots.to_string().into()]));
         given.extend(pinned.into_iter().flat_map(|file| ["--pinned".into(), file.into()]));
         given.extend(announce.then(|| "--announce".into()));
