@@ -263,3 +263,71 @@ print(json.dumps(True))
         timeout=3000,
     )
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"
+
+
+def test_slow_workers_are_not_waited_for_if_others_have_nothing_to_do(package: Package, tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    found = package.run(
+        HEAD
+        + f"""
+import contextlib, random
+import gambeson
+
+def slow_once(x):
+    time.sleep(0.005)
+    try:
+        os.close(os.open(f"begun-{{x}}", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return x, "second"
+    if x == 20 or x == 120:
+        until = time.monotonic() + (30 if x == 20 else 0)
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        if x == 120:
+            # In one piece: this worker does not leave off.
+            time.sleep(30)
+    return x, "first"
+
+with farm.Manager(slow_once, parallelism=2, chunk=1, speculate=True) as manager:
+    manager.wait_for_workers()
+    found = []
+    for first in 0, 100:
+        began = time.monotonic()
+        results = dict(manager.run(range(first, first + 40)))
+        found.append([time.monotonic() - began, sorted(results) == list(range(first, first + 40)), results[first + 20]])
+    found.append(manager.stats().speculated)
+
+def sometimes(x):
+    # Whoever computes it anew may be faster, or as slow: the two end at about the same time, or one after the other.
+    chance = random.Random(x * 1000 + os.getpid())
+    time.sleep(chance.choice([0.001] * 9 + [chance.random()]))
+    return x * x
+
+chance, ends = random.Random({seed}), threading.Event()
+def kill(manager):
+    while not ends.wait(chance.random()):
+        pids = [worker.pid for worker in manager.stats().workers if worker.pid]
+        if pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chance.choice(pids), signal.SIGKILL)
+
+with farm.Manager(farm.map(sometimes), parallelism=3, chunk=1, attempts=50, speculate=True) as manager:
+    threading.Thread(target=kill, args=(manager,), daemon=True).start()
+    mapped = manager.compute([range(at, at + 10) for at in range(0, 400, 10)])
+    ends.set()
+    right = mapped == [[x * x for x in range(at, at + 10)] for at in range(0, 400, 10)]
+    found.append([right, manager.stats().speculated])
+with gambeson.Executor(3, speculate=True) as executor:
+    futures = [executor.submit(sometimes, x) for x in range(300)]
+    called = [future.result() for future in futures] == [x * x for x in range(300)]
+    found.append([called, executor.farm.stats().speculated])
+print(json.dumps(found))
+""",
+        tmp_path,
+    )
+    left, stuck, speculated, mapped, called = found
+    for took, right, who in (left, stuck):
+        assert took < 15 and right and who == "second", found
+    assert speculated >= 2
+    assert mapped[0] and called[0], f"seed {seed}: {found}"
+    assert mapped[1] and called[1], found

@@ -71,7 +71,8 @@ class Manager(Generic[A, B]):
     address `listen`, which is found by itself, or meet the manager at one of the `relays`; on this host over shared
     memory, unless `shm` is false. With a `journal` results are kept in a file, and the same program goes on from there
     when it was ended. With `proxy="process"` each stream is iterated over and pickled in a copy of this process, as it
-    is then.
+    is then. With `speculate` workers that have nothing to do get copies of tasks that take others four times as long as
+    usual, and the first result counts.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Manager(Generic[A, B]):
         shm: bool = True,
         journal: Journal | None = None,
         proxy: Literal["thread", "process"] = "thread",
+        speculate: bool = False,
     ) -> None:
         if attempts < 1 or retries < 0 or memory < 1 or (chunk is not None and chunk < 1):
             raise ValueError("attempts, memory and chunk are 1 at least, and retries 0")
@@ -134,6 +136,7 @@ class Manager(Generic[A, B]):
             chunk=chunk,
             verify=verify,
             largest=largest,
+            speculate=speculate,
         )
         try:
             for instruction in self.graph.instructions:

@@ -106,6 +106,7 @@ def metrics(stats: Stats) -> str:
     family("tasks_retried_total", "counter", "Tasks that were tried again.", [({}, stats.retried)])
     family("tasks_verified_total", "counter", "Tasks that workers agreed upon.", [({}, stats.verified)])
     family("tasks_recalled_total", "counter", "Tasks whose results the journal had.", [({}, stats.recalled)])
+    family("tasks_speculated_total", "counter", "Slow tasks that a second worker was given.", [({}, stats.speculated)])
     workers = [({"worker": one.name, "host": one.host}, one) for one in stats.workers]
     family("worker_tasks_total", "counter", "Tasks that a worker returned.", [(at, one.tasks) for at, one in workers])
     family("worker_sealed_total", "counter", "Tasks that went to it sealed.", [(at, one.sealed) for at, one in workers])

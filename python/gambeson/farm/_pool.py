@@ -57,6 +57,8 @@ COROUTINES = 16
 """Items that a worker awaits at the same time."""
 RECENT = 16
 """Tokens after which what came out before them counts half."""
+SLOW, SLOW_MIN = 4.0, 0.1
+"""A task is slow that takes so many times what others of its stage take, and so many seconds."""
 GRACE = 2.0
 """Seconds that a worker has to leave off a task before it counts as hung."""
 
@@ -66,7 +68,7 @@ class Task:
 
     __slots__ = (
         "after", "attempts", "causes", "control", "deadline", "entry", "expected", "frame", "labels_out", "marks",
-        "mode", "number", "only", "opinions", "pickled", "place", "retries", "since", "stage", "token",
+        "mode", "number", "only", "opinions", "pickled", "place", "retries", "since", "stage", "token", "twin",
     )  # fmt: skip
 
     def __init__(self, number: int, stage: Staged, mode: Mode, token: Token, frame: Frame, place: int) -> None:
@@ -91,6 +93,8 @@ class Task:
         self.expected = 0.0
         self.opinions: list[Opinion] | None = None
         """What workers said so far, of a task of the sample."""
+        self.twin: Task | None = None
+        """The same task at another worker, which may be faster."""
         self.entry: bytes | None = None
         """What its entry in the journal is called."""
 
@@ -168,6 +172,7 @@ class Pool:
         chunk: int | None,
         verify: float,
         largest: int,
+        speculate: bool,
     ) -> None:
         self.security = security
         self.controls: dict[int, Control] = {}
@@ -183,6 +188,7 @@ class Pool:
         self.verified = 0
         self.recovered = 0
         self.recalled = 0
+        self.speculated = 0
         self.passage = Passage()
         self.records = records
         self._stage = stage
@@ -193,6 +199,7 @@ class Pool:
         self._timeout = timeout
         self._chunk = chunk
         self._largest = largest
+        self._speculate = speculate
         self._verifier = Verifier(verify)
         self._second: list[Task] = []
         self._numbers = itertools.count(1)
@@ -472,7 +479,51 @@ class Pool:
                     self._send(control, task)
                     break
             else:
-                return
+                break
+        if self._speculate:
+            self._double()
+
+    def _double(self) -> None:
+        """Workers that have nothing to do get copies of tasks that take others long."""
+        idle = [control for control in self.controls.values() if control.has_room(False)]
+        if not idle:
+            return
+        now = time.monotonic()
+        slow = [
+            task
+            for control in self.controls.values()
+            for task in control.in_flight.values()
+            if task.twin is None and task.opinions is None and task.stage.items
+            and now - task.since > max(SLOW_MIN, SLOW * task.stage.seconds * task.token.count)
+        ]  # fmt: skip
+        for task in sorted(slow, key=lambda task: task.since):
+            able = [control for control in idle if self._may_take_over(control, task)]
+            if not able:
+                continue
+            control = able[0]
+            idle.remove(control)
+            self.speculated += 1
+            twin = Task(next(self._numbers), task.stage, task.mode, task.token, task.frame, task.place)
+            twin.after, twin.only, twin.retries, twin.entry = task.after, task.only, task.retries, task.entry
+            twin.twin, task.twin = task, twin
+            self._send(control, twin)
+
+    def _may_take_over(self, control: Control, task: Task) -> bool:
+        """Whether a worker may see a task, and takes what it was given as if it was for it."""
+        takes = not control.plain or (task.control is not None and task.control.plain)
+        return takes and self.security.may_see(control.place, task.labels)
+
+    def _alone(self, task: Task) -> None:
+        """A task has an end: nobody waits for its twin any more."""
+        twin = task.twin
+        if twin is None:
+            return
+        task.twin = twin.twin = None
+        if twin.control is not None and twin.number in twin.control.in_flight:
+            self._deadlines.pop(twin.number, None)
+            self._stop(twin.control, twin.number)
+        else:
+            self.forget(twin)
 
     def _for(self, control: Control) -> Task | None:
         """The task that this worker is to have: of those that it may see, the one that came first."""
@@ -561,6 +612,7 @@ class Pool:
                 control.stops = False
             return None
         self._deadlines.pop(number, None)
+        self._alone(task)
         seconds = (word >> _protocol.TIME_SHIFT) * 1e-6
         control.returned(seconds)
         count = task.token.count if task.mode in (Mode.EACH, Mode.CALL) else 1
@@ -677,6 +729,12 @@ class Pool:
         for task in reversed(tasks):
             self._deadlines.pop(task.number, None)
             self._grace.pop(task.number, None)
+            if task.twin is not None:
+                # That goes on, and knows what its twin may have done.
+                task.twin.attempts += task is tasks[0]
+                task.twin.causes.append(f"{control}: {why}")
+                task.twin.twin = None
+                continue
             self.recovered += 1
             if task is not tasks[0]:
                 self._again(task)
@@ -707,6 +765,9 @@ class Pool:
             for control in self.controls.values():
                 control.in_flight.clear()
             for task in left:
+                if task.twin is not None:
+                    task.twin.twin = None
+                    continue
                 self._fail(task, error)
 
     def _singly(self, task: Task) -> None:
@@ -735,6 +796,7 @@ class Pool:
             if number not in control.in_flight:
                 continue
             self._stop(control, number)
+            self._alone(task)
             what = (
                 f"a task of stage {task.stage.name!r} took longer than {self._timeout} s on {control}, and was given up"
             )

@@ -52,6 +52,8 @@ class Stats:
     """Tasks of the sample that workers agreed upon."""
     recalled: int
     """Tasks that nobody computed, since the journal had their results."""
+    speculated: int
+    """Tasks that took a worker long, and that another one was given, too."""
     workers: list[WorkerStats]
     stages: list[StageStats]
 
@@ -67,7 +69,7 @@ class Stats:
             if control.joined
         ]  # fmt: skip
         stages = [StageStats(one.name, one.items, one.seconds, one.busy) for _, one in pool.stages()]
-        counts = (pool.waiting(), pool.recovered, pool.retried, pool.verified, pool.recalled)
+        counts = (pool.waiting(), pool.recovered, pool.retried, pool.verified, pool.recalled, pool.speculated)
         return cls(elapsed, *counts, workers, stages)
 
     def record(self) -> dict[str, Any]:
