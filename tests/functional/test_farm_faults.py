@@ -231,7 +231,8 @@ def kill(manager):
     global killed
     while killed < {kills}:
         time.sleep(chance.random() * 0.2)
-        workers = [worker.pid for worker in manager.stats().workers if worker.pid]
+        # Some before they did anything; if that is so of one after the other, a manager gives up, and is right.
+        workers = [one.pid for one in manager.stats().workers if one.pid and (one.tasks or chance.random() < 0.3)]
         if workers:
             try:
                 os.kill(chance.choice(workers), chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
