@@ -19,7 +19,7 @@ from harness.mpis import Mpi
 from harness.python import Package
 
 PROGRAM = """
-import collections, json, os, socket, sys, time
+import collections, json, os, pathlib, socket, sys, time
 from gambeson import farm
 FILE, COUNT, SECONDS = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 
@@ -32,7 +32,10 @@ texts = ["CANARY-%06d" % at for at in range(COUNT)]
 options = {"listen": "10.77.0.1"} if os.path.exists("/sys/class/net/eth0") else {}
 with farm.Manager(where, workers=farm.joining(FILE, **options), security=security) as manager:
     mode = os.stat(FILE).st_mode & 0o777
-    found = manager.compute(texts)
+    found = []
+    for result in manager.run(texts):
+        found.append(result)
+        pathlib.Path(f"{FILE}.{result[1]}").touch()
     assert [text for text, _, _ in found] == [text.lower() for text in texts]
     by_host = collections.Counter(host for _, host, _ in found)
     print(json.dumps([mode, by_host, sorted({pid for *_, pid in found}), manager.parallelism]))
@@ -73,9 +76,16 @@ class Site:
 
     def written(self) -> None:
         """Waits for the manager's file."""
-        deadline = time.monotonic() + 20
-        while not self.file.exists():
-            assert time.monotonic() < deadline
+        self._until(self.file)
+
+    def gave(self, host: str) -> None:
+        """Waits until the manager has a result from a host."""
+        self._until(self.file.with_name(f"{self.file.name}.{host}"))
+
+    def _until(self, file: Path) -> None:
+        deadline = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < deadline, f"{file} is not there"
             time.sleep(0.02)
 
     def close(self) -> None:
@@ -136,8 +146,7 @@ def test_many_that_wait_for_the_manager_are_all_taken(cluster: Site) -> None:
 def test_who_joins_later_takes_the_place_of_who_is_gone(cluster: Site) -> None:
     manager = cluster.manager(300, 0.02)
     first = cluster.worker("h2")
-    cluster.written()
-    time.sleep(1.0)
+    cluster.gave("h2")
     first.send_signal(signal.SIGKILL)
     first.communicate()
     last = cluster.worker("h3")
@@ -150,8 +159,7 @@ def test_who_joins_later_takes_the_place_of_who_is_gone(cluster: Site) -> None:
 def test_workers_end_with_a_manager_that_is_killed(cluster: Site) -> None:
     manager = cluster.manager(10**6, 0.01)
     worker = cluster.worker("h2")
-    cluster.written()
-    time.sleep(1.5)
+    cluster.gave("h2")
     manager.send_signal(signal.SIGKILL)
     manager.communicate()
     worker.communicate(timeout=60)
