@@ -367,3 +367,78 @@ with Manager(program, parallelism=2, security=CLEAR) as one, Manager(longer, par
     counts, workers = found
     assert len(counts) == 2 and all(count > 50 and wrong == 0 for count, wrong in counts), f"seed {seed}: {counts}"
     assert workers == ["local-1", "local-2"], f"seed {seed}"
+
+
+@pytest.mark.parametrize("changes", [30, pytest.param(600, marks=pytest.mark.long)])
+def test_changes_at_random_with_copies_of_slow_tasks(package: Package, tmp_path: Path, changes: int) -> None:
+    seed = random.randrange(1 << 32)
+    found = package.run(
+        RULES
+        + f"""
+import contextlib
+chance, changes, done = random.Random({seed}), {changes}, []
+def cleared(*places): return farm.Security(trusted=["127.0.0.0/8"], clearance={{place: ["own"] for place in places}})
+HERE = cleared("localhost")
+OTHERS = [CLEAR, SEALED, INSECURE, cleared("local-1"), cleared("local-1", "local-2"), HERE, HERE]
+
+def sometimes(x):
+    # Whoever computes it anew may be faster, or as slow: the two end at about the same time, or one after the other.
+    at = random.Random(x * 1000 + os.getpid())
+    time.sleep(at.choice([0.001] * 8 + [at.random()]))
+    return x * x
+
+def compute(manager, counts):
+    wrong = count = 0
+    while not done:
+        # At the end of each round some workers have nothing to do.
+        some = range(count, count := count + 20)
+        results = manager.compute([farm.labelled(x, "own") if x % 2 else x for x in some])
+        wrong += results != [x * x for x in some]
+    counts.append([count, wrong])
+def call(executor, counts):
+    # Each lambda is code of its own, which is forgotten when 128 others were called.
+    wrong = count = 0
+    while not done:
+        some = range(count, count := count + 60)
+        calls = [executor.submit(lambda x=x: x * x) if x % 6 else executor.submit(sometimes, x) for x in some]
+        wrong += [future.result() for future in calls] != [x * x for x in some]
+    counts.append([count, wrong])
+
+def staged(_):
+    import gc
+    from gambeson.farm import worker
+    interpreter, = [one for one in gc.get_objects() if isinstance(one, worker.Interpreter)]
+    return len(interpreter._stages)
+
+counts = []
+options = {{"security": CLEAR, "attempts": 50, "speculate": True, "shm": False}}
+with farm.Manager(sometimes, parallelism=4, chunk=1, **options) as one, Executor(3, **options) as executor:
+    threads = [threading.Thread(target=compute, args=(one, counts)),
+               threading.Thread(target=call, args=(executor, counts))]
+    for thread in threads: thread.start()
+    for at in range(changes):
+        manager = chance.choice([one, one, executor.farm])
+        if at % 2:
+            # What changes next meets a copy, if one is made soon.
+            manager.protect(HERE)
+            before, end = manager.stats().speculated, time.monotonic() + 0.3
+            until(lambda: manager.stats().speculated > before or time.monotonic() > end)
+        manager.protect(chance.choice(OTHERS))
+        if at % 10 == 5:
+            # Those that rules name go on to the end.
+            some = [pid for name, pid in pids(one).items() if name not in ("local-1", "local-2")]
+            some += pids(executor.farm).values()
+            for pid in chance.sample(some, min(1, len(some))):
+                with contextlib.suppress(ProcessLookupError):
+                    if pid: os.kill(pid, signal.SIGKILL)
+    one.protect(HERE)
+    until(lambda: min(manager.stats().speculated for manager in (one, executor.farm)) >= 3)
+    done.append(True)
+    for thread in threads: thread.join(60)
+    print(json.dumps([counts, sorted(pids(one))[:2], max(executor.map(staged, range(30), chunksize=1))]))
+""",
+        tmp_path,
+    )
+    counts, workers, staged = found
+    assert len(counts) == 2 and all(count > 50 and wrong == 0 for count, wrong in counts), f"seed {seed}: {found}"
+    assert workers == ["local-1", "local-2"] and staged < 200, f"seed {seed}: {found}"

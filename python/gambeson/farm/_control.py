@@ -5,6 +5,7 @@ They need no thread each: the manager's moves all of them on, a step for each me
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -50,8 +51,8 @@ class Control:
     """Whether it gets no further task, and is released when it has none."""
     in_flight: dict[int, Task] = field(default_factory=dict)
     staged: set[int] = field(default_factory=set)
-    stops: bool = False
-    """Whether it was told to leave off a task, and has not said that it did."""
+    stops: set[int] = field(default_factory=set)
+    """Tasks that it was at and was told to leave off, and has not said that it did."""
     suspect: bool = False
     """Whether it is at a task that was there when a worker ended: it has no other beside, so that it is known which."""
     done: int = 0
@@ -69,8 +70,8 @@ class Control:
     weakest: str = "privacy"
     """How what need not be sealed goes to it."""
     unsure: deque[list[int]] = field(default_factory=deque)
-    """For each policy that it was told and has not agreed to, the tasks that it had then: what went over links that
-    ended may not have arrived."""
+    """For each policy that it was told and has not agreed to, the tasks that it had then, or was to leave off: what
+    went over links that ended may not have arrived."""
     ordered: Future[bytes] | None = None
     """Comes behind all that was under way when it was told."""
     pid: int | None = None
@@ -108,10 +109,10 @@ class Control:
         """Whether there is a link to it that is not sealed."""
         return len(self.links) > 1
 
-    def order(self, document: str) -> None:
-        """Has it follow another policy. All is sealed until it agrees."""
+    def order(self, document: str, stages: set[int]) -> None:
+        """Has it follow another policy, and keep the code of these stages. All is sealed until it agrees."""
         self.document = document
-        self.unsure.append(list(self.in_flight) if self.has_clear() else [])
+        self.unsure.append([*self.in_flight, *self.stops] if self.has_clear() else [])
         if self.has_clear():
             # Code may not have arrived, either. A worker that has it keeps it.
             self.staged.clear()
@@ -121,7 +122,8 @@ class Control:
             self.links.pop().close()
         self.weakest = "privacy"
         self.decisions.clear()
-        self._post(True, ToWorker.POLICY, 0, 0, [document.encode()])
+        # What it was told over a link that ended may not have arrived, either.
+        self._post(True, ToWorker.POLICY, 0, 0, [document.encode(), array("I", stages).tobytes()])
         self.ordered = self.links[0].submit(ToWorker.ECHO, b"")
 
     def has_room(self, ahead: bool) -> bool:
@@ -205,8 +207,9 @@ class Control:
         return f"{self.place.name} on {self.place.host}"
 
 
-def follow(domain: Domain, controls: Sequence[Control], security: Security) -> dict[Control, Error]:
-    """Has the manager's end and those of these workers follow another policy; who is gone by that.
+def follow(domain: Domain, controls: Sequence[Control], security: Security, stages: set[int]) -> dict[Control, Error]:
+    """Has the manager's end and those of these workers follow another policy, and keep the code of these stages; who is
+    gone by that.
 
     Links that are weaker than it says end at once, at both ends. Where one may be weaker, it is opened when the worker
     agrees.
@@ -222,7 +225,7 @@ def follow(domain: Domain, controls: Sequence[Control], security: Security) -> d
     gone = {}
     for control in stale:
         try:
-            control.order(told[control])
+            control.order(told[control], stages)
         except Error as error:
             gone[control] = error
     return gone

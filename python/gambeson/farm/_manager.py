@@ -333,7 +333,7 @@ class Manager(Generic[A, B]):
             if control.document == self.security.document_for(control.place):
                 control.open_clear(self._domain)
             else:
-                control.order(self.security.document_for(control.place))
+                control.order(self.security.document_for(control.place), self._pool.taken)
         except Error as error:
             self._drop(control, f"there is no link to it: {error}")
         return None
@@ -605,7 +605,7 @@ class Manager(Generic[A, B]):
             pool = self._pool
             pool.protect(security)
             there = [control for control in pool.controls.values() if control.links]
-            gone = follow(self._domain, there, security)
+            gone = follow(self._domain, there, security, pool.taken)
             pool.expelled += [(control, str(error), False) for control, error in gone.items()]
             pool.dispatch()
         self._tell()

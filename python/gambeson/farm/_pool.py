@@ -204,7 +204,7 @@ class Pool:
         self._second: list[Task] = []
         self._numbers = itertools.count(1)
         self._stage_numbers = itertools.cycle(range(1, _protocol.STAGE_MASK + 1))
-        self._taken: set[int] = set()
+        self.taken: set[int] = set()
         """Numbers of stages that workers may have."""
         self._unused: deque[tuple[int, Marks]] = deque()
         """Stages that no task is of any more, and that workers have not forgotten."""
@@ -346,18 +346,18 @@ class Pool:
 
     def _stage_number(self) -> int:
         """One that no worker knows, and none knew lately."""
-        if len(self._taken) == _protocol.STAGE_MASK:
-            what = f"the code of {len(self._taken)} functions is wanted at the same time, which is the most"
+        if len(self.taken) == _protocol.STAGE_MASK:
+            what = f"the code of {len(self.taken)} functions is wanted at the same time, which is the most"
             raise StageError(what)
-        number = next(number for number in self._stage_numbers if number not in self._taken)
-        self._taken.add(number)
+        number = next(number for number in self._stage_numbers if number not in self.taken)
+        self.taken.add(number)
         return number
 
     def forget_code(self) -> None:
         """Workers forget the stages that are not used any more."""
         while self._unused:
             number, marks = self._unused.popleft()
-            self._taken.remove(number)
+            self.taken.remove(number)
             for control in self.controls.values():
                 if control.joined:
                     with contextlib.suppress(Error):
@@ -399,8 +399,13 @@ class Pool:
         with contextlib.suppress(Error):
             control.cancel(number)
         if is_first:
-            control.stops = True
+            control.stops.add(number)
             self._grace[number] = (time.monotonic() + GRACE, control)
+
+    def _left_off(self, control: Control, number: int) -> None:
+        """A worker is through with a task that nobody waits for."""
+        control.stops.discard(number)
+        self._grace.pop(number, None)
 
     def protect(self, security: Security) -> None:
         """Other rules hold from now on: what waits is judged anew, and workers leave off what they may not see."""
@@ -428,6 +433,8 @@ class Pool:
             task = control.take_back(number)
             if task is not None:
                 self._anew(task)
+            else:
+                self._left_off(control, number)
 
     def _anew(self, task: Task) -> None:
         """A task goes to the next worker by another number: who still has it may say something of the first."""
@@ -505,25 +512,31 @@ class Pool:
             self.speculated += 1
             twin = Task(next(self._numbers), task.stage, task.mode, task.token, task.frame, task.place)
             twin.after, twin.only, twin.retries, twin.entry = task.after, task.only, task.retries, task.entry
+            twin.attempts, twin.causes = task.attempts, list(task.causes)
             twin.twin, task.twin = task, twin
             self._send(control, twin)
 
     def _may_take_over(self, control: Control, task: Task) -> bool:
-        """Whether a worker may see a task, and takes what it was given as if it was for it."""
-        takes = not control.plain or (task.control is not None and task.control.plain)
-        return takes and self.security.may_see(control.place, task.labels)
+        """Whether a worker may see a task, and takes and gives what the one does that has it."""
+        has = task.control
+        if has is None or (control.plain and not has.plain) or (has.trusted and not control.trusted):
+            return False
+        return self.security.may_see(control.place, task.labels)
 
     def _alone(self, task: Task) -> None:
         """A task has an end: nobody waits for its twin any more."""
-        twin = task.twin
-        if twin is None:
-            return
-        task.twin = twin.twin = None
-        if twin.control is not None and twin.number in twin.control.in_flight:
+        twin = self._part(task)
+        if twin is not None and twin.control is not None and twin.number in twin.control.in_flight:
             self._deadlines.pop(twin.number, None)
             self._stop(twin.control, twin.number)
-        else:
-            self.forget(twin)
+
+    @staticmethod
+    def _part(task: Task) -> Task | None:
+        """Each of a task and its twin, which is returned, goes on as if there was no other."""
+        twin = task.twin
+        if twin is not None:
+            task.twin = twin.twin = None
+        return twin
 
     def _for(self, control: Control) -> Task | None:
         """The task that this worker is to have: of those that it may see, the one that came first."""
@@ -598,6 +611,7 @@ class Pool:
         except Error as error:
             # It is gone; what it had goes to others as soon as the manager has said so.
             control.joined = False
+            control.in_flight.setdefault(task.number, task)
             self.expelled.append((control, str(error), False))
         return None
 
@@ -608,11 +622,8 @@ class Pool:
         task = control.take_back(number)
         if task is None:
             # Of a task that was given up, or given to somebody else: the worker is through with it, or left it off.
-            if self._grace.pop(number, None) is not None:
-                control.stops = False
-            return None
+            return self._left_off(control, number)
         self._deadlines.pop(number, None)
-        self._alone(task)
         seconds = (word >> _protocol.TIME_SHIFT) * 1e-6
         control.returned(seconds)
         count = task.token.count if task.mode in (Mode.EACH, Mode.CALL) else 1
@@ -639,6 +650,7 @@ class Pool:
         except Exception as error:
             self.expelled.append((control, f"it sent what is no result: {error}", True))
             return self._again(task)
+        self._alone(task)
         if failures and task.retries > 0:
             task.retries -= 1
             self.retried += 1
@@ -702,7 +714,9 @@ class Pool:
         return failures
 
     def _again(self, task: Task) -> None:
-        """A task goes to the next worker that has room."""
+        """A task goes to the next worker that has room, if its twin is not at one."""
+        if self._part(task) is not None:
+            return
         task.control = None
         task.since = 0.0
         if task.opinions:
@@ -712,6 +726,7 @@ class Pool:
 
     def _fail(self, task: Task, error: BaseException) -> None:
         """All items of a task have failed."""
+        self._alone(task)
         failure = Failure(error)
         count = task.token.count if task.mode in (Mode.EACH, Mode.CALL) else 1
         failed = Token.of([None] * count, task.labels_out)
@@ -729,19 +744,18 @@ class Pool:
         for task in reversed(tasks):
             self._deadlines.pop(task.number, None)
             self._grace.pop(task.number, None)
-            if task.twin is not None:
-                # That goes on, and knows what its twin may have done.
-                task.twin.attempts += task is tasks[0]
-                task.twin.causes.append(f"{control}: {why}")
-                task.twin.twin = None
+            twin = self._part(task)
+            if twin is None:
+                self.recovered += 1
+            if task is tasks[0]:
+                # A twin goes on, and what ended this worker may end that one's.
+                (twin or task).attempts += 1
+                (twin or task).causes.append(f"{control}: {why}")
+            if twin is not None:
                 continue
-            self.recovered += 1
             if task is not tasks[0]:
                 self._again(task)
-                continue
-            task.attempts += 1
-            task.causes.append(f"{control}: {why}")
-            if task.mode is Mode.EACH and task.token.count > 1:
+            elif task.mode is Mode.EACH and task.token.count > 1:
                 self._singly(task)
             elif task.attempts >= self._attempts:
                 listed = "; ".join(task.causes)
@@ -765,10 +779,8 @@ class Pool:
             for control in self.controls.values():
                 control.in_flight.clear()
             for task in left:
-                if task.twin is not None:
-                    task.twin.twin = None
-                    continue
-                self._fail(task, error)
+                if self._part(task) is None:
+                    self._fail(task, error)
 
     def _singly(self, task: Task) -> None:
         """Each item of a task becomes a task: one of them may have ended a worker."""
@@ -796,7 +808,6 @@ class Pool:
             if number not in control.in_flight:
                 continue
             self._stop(control, number)
-            self._alone(task)
             what = (
                 f"a task of stage {task.stage.name!r} took longer than {self._timeout} s on {control}, and was given up"
             )

@@ -7,7 +7,7 @@
       |  TASK: an instruction's number; its token ----------->
       |  <----------------------- RESULT: that number; a token
       |  CANCEL: that number; RELEASE ----------------------->
-      |  POLICY: the document that links follow from now on -->
+      |  POLICY: the document that links follow from now on; which stages are still used
       |  <------------- AGREED: through with all that came before
 
 Each is a message of buffers with a number and a word (`gambeson._native.NativeOutbox`). Over which of a worker's two

@@ -113,10 +113,12 @@ class Interpreter:
             self._clear = _native.NativeOutbox(clear._native)
         clear.close()
 
-    def _follow(self, document: str) -> None:
-        """The manager has another policy."""
-        # What waits for its code waits for what was lost with a link.
+    def _follow(self, document: str, stages: frozenset[int]) -> None:
+        """The manager has another policy, and uses these stages."""
+        # What waits for its code waits for what was lost with a link. What was to be forgotten may have been lost, too.
         self._early.clear()
+        for stage in self._stages.keys() - stages:
+            del self._stages[stage]
         if self._clear is not self._sealed:
             self._clear.close()
             self._clear = self._sealed
@@ -155,7 +157,7 @@ class Interpreter:
                 # Its code comes over the other link.
                 self._early.setdefault(stage, []).append(message)
         elif kind == ToWorker.POLICY:
-            self._follow(bytes(parts[0]).decode())
+            self._follow(bytes(parts[0]).decode(), frozenset(array("I", bytes(parts[1]))))
         elif kind == ToWorker.FORGET:
             self._stages.pop(number, None)
             self._early.pop(number, None)
