@@ -209,7 +209,7 @@ import cloudpickle
 from gambeson.farm._code import StagedCode
 
 with farm.Manager(square, parallelism=1) as manager, farm.Manager(square, parallelism=1) as other:
-    (entry,), (foreign,) = manager._pool.staged.values(), other._pool.staged.values()
+    (entry,), (foreign,) = manager._pool.staging.program.values(), other._pool.staging.program.values()
     sent = StagedCode.decode(entry.code.encode())
     sent.check(manager._key, manager._job, None)
     altered = [

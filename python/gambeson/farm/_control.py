@@ -18,8 +18,9 @@ from gambeson.farm._security import SEALED, Decision, Place, Security
 from gambeson.link import Capability, Caveat, Domain, Error, Policy, Protection, Startpoint
 
 if TYPE_CHECKING:
-    from gambeson.farm._pool import Task
+    from gambeson.farm._annotation import Marks
     from gambeson.farm._recruit import Recruit, Recruiter
+    from gambeson.farm._task import Task
 
 WORK: float = 2e-3
 """Seconds of work that a worker is given ahead, so that it does not wait for more."""
@@ -134,6 +135,14 @@ class Control:
             return not self.in_flight
         few = len(self.in_flight)
         return (self.load < WORK and few < FEW) or (few == 1 and self.load < LONG)
+
+    def decide(self, security: Security, marks: Marks, labels: frozenset[str]) -> Decision:
+        """How something goes to it."""
+        key = (marks, labels)
+        decision = self.decisions.get(key)
+        if decision is None:
+            decision = self.decisions[key] = security.decide(self.place, self.weakest, marks, labels)
+        return decision
 
     def stage(self, number: int, parts: list[bytes], sealed: bool) -> None:
         """Sends it a stage's code, once."""

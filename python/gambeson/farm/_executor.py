@@ -10,10 +10,10 @@ from concurrent import futures
 from typing import Any, ParamSpec, TypeVar
 
 from gambeson.farm._manager import Manager
-from gambeson.farm._pool import Staged, Task
 from gambeson.farm._protocol import Mode
 from gambeson.farm._security import Security
 from gambeson.farm._skeleton import Stage
+from gambeson.farm._task import Staged, Task
 from gambeson.farm._token import NO_LABELS, Token
 
 P = ParamSpec("P")
@@ -102,7 +102,7 @@ class Executor(futures.Executor):
     def _stage(self, fn: Callable[..., Any]) -> Staged:
         """A function's stage; the same one for functions that are made anew each time of the same code."""
         found = self._stages.pop(fn, None)
-        self._stages[fn] = found = found or self._manager._pool.call(Stage(fn))
+        self._stages[fn] = found = found or self._manager._pool.staging.call(Stage(fn))
         if len(self._stages) > KEPT:
             del self._stages[next(iter(self._stages))]
         return found

@@ -68,13 +68,13 @@ def explain(pool: Pool, graph: Graph) -> Explanation:
     }
     lines: list[Line] = []
     labels: dict[str, list[str]] = {}
-    for key, staged in pool.stages():
+    for key, staged in pool.staging.all():
         incoming = by_stage.get(key, NO_LABELS)
         seen = staged.marks.labels_in(incoming) | staged.marks.labels_out(incoming)
         labels[staged.name] = sorted(seen)
         for control in pool.controls.values():
-            code = pool.decide(control, staged.marks, NO_LABELS)
-            data = pool.decide(control, staged.marks, seen)
+            code = control.decide(pool.security, staged.marks, NO_LABELS)
+            data = control.decide(pool.security, staged.marks, seen)
             how, rule = ("sealed" if data.sealed else "authenticated"), data.rule
             if not pool.security.may_see(control.place, seen):
                 how, rule = "never", f"the host is not cleared for {', '.join(sorted(seen & pool.security.restricted))}"

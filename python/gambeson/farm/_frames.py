@@ -150,7 +150,7 @@ class _Folding(Gathering, ABC):
 
     def begin(self, mode: Mode, chunks: list[list[Any]], labels: frozenset[str]) -> None:
         """Sends the chunks."""
-        combine = self.pool.find((self.instruction.combine,))
+        combine = self.pool.staging.find((self.instruction.combine,))
         for at, chunk in enumerate(chunks):
             self.pool.submit(self.instruction, combine, mode, Token.of(chunk, labels), self, at)
 
@@ -234,7 +234,7 @@ class Looping:
         elif loop.again is None:
             self.pool.fire(loop.body, token, self, at)
         else:
-            self.pool.submit(loop, self.pool.find((loop.again,)), Mode.TEST, token, _Asking(self, token), at)
+            self.pool.submit(loop, self.pool.staging.find((loop.again,)), Mode.TEST, token, _Asking(self, token), at)
 
     def leave(self, token: Token) -> None:
         """The last round is over."""

@@ -35,8 +35,8 @@ from gambeson.farm._fingerprint import Fingerprints
 from gambeson.farm._token import Token
 
 if TYPE_CHECKING:
-    from gambeson.farm._pool import Task
     from gambeson.farm._skeleton import Stage
+    from gambeson.farm._task import Task
 
 _log = logging.getLogger("gambeson.farm")
 

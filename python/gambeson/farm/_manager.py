@@ -31,7 +31,7 @@ from gambeson.farm._graph import Apply, Graph, compile_graph
 from gambeson.farm._invitation import Invitation, address_towards
 from gambeson.farm._journal import Journal, Records
 from gambeson.farm._page import Page
-from gambeson.farm._pool import Pool, Staged
+from gambeson.farm._pool import Pool
 from gambeson.farm._protocol import ToManager
 from gambeson.farm._recruit import LOCALHOST, Recruiter, address_of, local
 from gambeson.farm._security import Place, Security
@@ -39,6 +39,7 @@ from gambeson.farm._skeleton import Stage, Stageable, skeleton
 from gambeson.farm._source import Source
 from gambeson.farm._stats import Stats
 from gambeson.farm._stream import Results, Tokens, chained, outcomes
+from gambeson.farm._task import Staged
 from gambeson.farm._turns import Turns
 from gambeson.link import Domain, Error, Identity, Trust
 
@@ -141,7 +142,7 @@ class Manager(Generic[A, B]):
         try:
             for instruction in self.graph.instructions:
                 if stages := instruction.stages():
-                    self._pool.find(stages if isinstance(instruction, Apply) else stages[:1])
+                    self._pool.staging.find(stages if isinstance(instruction, Apply) else stages[:1])
             self._open(listen, list(relays), Identity.generate() if identity is None else _read_identity(identity))
         except BaseException:
             if self._pool.records is not None:
@@ -179,7 +180,7 @@ class Manager(Generic[A, B]):
             shm=self._shm,
             silence=self._silence,
         )
-        for entry in self._pool.staged.values():
+        for entry in self._pool.staging.program.values():
             self._sign(entry)
         self._closed = False
         for one in self._recruiters:
@@ -224,7 +225,7 @@ class Manager(Generic[A, B]):
     def hashes(self) -> dict[str, str]:
         """SHA-256 of the code of each stage: what a worker can be pinned to."""
         with self._lock:
-            return {entry.name: entry.code.hash.hex() for _, entry in self._pool.stages()}
+            return {entry.name: entry.code.hash.hex() for _, entry in self._pool.staging.all()}
 
     # --- workers
 
@@ -333,7 +334,7 @@ class Manager(Generic[A, B]):
             if control.document == self.security.document_for(control.place):
                 control.open_clear(self._domain)
             else:
-                control.order(self.security.document_for(control.place), self._pool.taken)
+                control.order(self.security.document_for(control.place), self._pool.staging.taken)
         except Error as error:
             self._drop(control, f"there is no link to it: {error}")
         return None
@@ -522,7 +523,7 @@ class Manager(Generic[A, B]):
 
     def _count(self, items: int) -> None:
         self._delivered += items
-        self._pool.passage.through(items)
+        self._pool.bounds.passage.through(items)
 
     def _feed(self, tokens: Tokens, results: Results) -> None:
         """Takes as many items in as workers can be given."""
@@ -605,7 +606,7 @@ class Manager(Generic[A, B]):
             pool = self._pool
             pool.protect(security)
             there = [control for control in pool.controls.values() if control.links]
-            gone = follow(self._domain, there, security, pool.taken)
+            gone = follow(self._domain, there, security, pool.staging.taken)
             pool.expelled += [(control, str(error), False) for control, error in gone.items()]
             pool.dispatch()
         self._tell()

@@ -68,7 +68,7 @@ class Stats:
             for control in pool.controls.values()
             if control.joined
         ]  # fmt: skip
-        stages = [StageStats(one.name, one.items, one.seconds, one.busy) for _, one in pool.stages()]
+        stages = [StageStats(one.name, one.items, one.seconds, one.busy) for _, one in pool.staging.all()]
         counts = (pool.waiting(), pool.recovered, pool.retried, pool.verified, pool.recalled, pool.speculated)
         return cls(elapsed, *counts, workers, stages)
 
