@@ -25,6 +25,7 @@ use crate::branches::{Controls, Passed, pass_on};
 use crate::error::Error;
 use crate::keeper::Work;
 use crate::nursery::Nursery;
+use crate::partitions::{Desk, Distribution, Holder};
 use crate::rules::{Permission, Rules};
 use crate::serve::{Inbox, Serving, Unwanted, summary};
 use crate::wire::{
@@ -49,6 +50,7 @@ pub struct Setup {
 pub struct Daemon {
     _renewer: Renewer,
     _authority: Option<Endpoint>,
+    _partitions: (Option<Distribution>, Option<Desk>),
     _endpoint: Endpoint,
     domain: Arc<Domain>,
 }
@@ -73,13 +75,15 @@ impl Daemon {
         log.add("open", &[("host", host.as_str().into()), ("version", version.into())]).map_err(Error::Unavailable)?;
         let mut config = Config::new(member.again()?, member.trust()?);
         config.listen.clone_from(&rules.listen);
-        (config.host, config.shm) = (host, false);
+        (config.host, config.shm) = (host.clone(), false);
         (config.patience, config.silence) = (PATIENCE, SILENCE);
         let domain = Arc::new(Domain::open(config).map_err(unavailable)?);
+        let log = Arc::new(Mutex::new(log));
+        let admitted = rules.partitions.clone();
         let office = Office {
             nursery,
             rules,
-            log: Mutex::new(log),
+            log: log.clone(),
             orders: Mutex::default(),
             passed: Mutex::default(),
             domain: Arc::downgrade(&domain),
@@ -89,9 +93,19 @@ impl Daemon {
         let endpoint = domain.endpoint(attributes, Arc::new(office).handlers()).map_err(unavailable)?;
         endpoint.publish(ENDPOINT, &["user", "host"], []).map_err(unavailable)?;
         let certifies = authority.clone().map(|authority| authority::serve(&domain, authority)).transpose()?;
+        let hands_out = authority.is_some().then(|| Distribution::open(&domain, &folder, log.clone())).transpose()?;
         let say = |why: &str| eprintln!("gambesond: {why}");
+        let desk = Desk::open(Holder::new(&domain, folder.clone(), &host), &folder, admitted, log);
+        // Somebody else may have taken the name to be in the way; what needs no partition goes on.
+        let desk = desk.inspect_err(|cause| say(&cause.to_string())).ok();
         let renewer = Renewer::start(&domain, folder, Kind::Host, authority, say)?;
-        Ok(Daemon { _renewer: renewer, _authority: certifies, _endpoint: endpoint, domain })
+        Ok(Daemon {
+            _renewer: renewer,
+            _authority: certifies,
+            _partitions: (hands_out, desk),
+            _endpoint: endpoint,
+            domain,
+        })
     }
 
     /// Where it listens.
@@ -105,7 +119,7 @@ impl Daemon {
 struct Office {
     nursery: Nursery,
     rules: Rules,
-    log: Mutex<AuditLog>,
+    log: Arc<Mutex<AuditLog>>,
     orders: Mutex<HashMap<LinkName, Kept>>,
     /// Orders that were passed on to this host, with its place in each, and until when they could begin: none begins twice.
     passed: Mutex<HashMap<([u8; 16], u32), u64>>,

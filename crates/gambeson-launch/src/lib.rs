@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`authority`] | who certifies the site's hosts and users, and for how long |
 //! | [`daemon`], [`rules`], [`audit_log`] | `gambesond`: who may start what, and what was started |
+//! | [`partitions`] | hosts that share a secret, and who gets it |
 //! | [`requester`], `branches` | who wants processes; how an order reaches many hosts |
 //! | [`wire`] | orders for processes, and what is said of them |
 //! | [`nursery`] | keepers of processes, forked from a process that holds no secret |
@@ -18,6 +19,7 @@ mod error;
 mod execute;
 mod keeper;
 pub mod nursery;
+pub mod partitions;
 pub mod requester;
 pub mod rules;
 mod serve;

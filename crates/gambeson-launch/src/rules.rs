@@ -8,12 +8,16 @@
 //! accounts = ["alice", "project"]      # the first is taken unless the order names another; "same" is the one called so
 //! folder = "/opt/programs"             # or pinned = ["<SHA-256>", ...]; without either, whatever the account may run
 //! limits = { address_space = 8589934592, cpu_seconds = 86400, open_files = 4096, processes = 1000, core = 0 }
+//!
+//! [partitions]
+//! clinic = ["alice"]                   # who may have jobs in that partition here; all may in one that is not named
 //! ```
 //!
 //! The first entry that fits the requester and the account decides. Without the file everybody that the site knows may
 //! start what he likes as the account that is called as he is, but not as root; a daemon that is not root serves its own
 //! account alone, whatever the file says.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -34,6 +38,8 @@ pub struct Rules {
     /// Where the daemon listens.
     pub listen: Vec<SocketAddr>,
     allow: Vec<Allow>,
+    /// Which accounts may have jobs in which partitions; in those that are not named all may.
+    pub(crate) partitions: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -56,7 +62,11 @@ impl Default for Rules {
             pinned: None,
             limits: Limits::default(),
         };
-        Rules { listen: vec![SocketAddr::from(([0, 0, 0, 0], PORT))], allow: vec![everybody] }
+        Rules {
+            listen: vec![SocketAddr::from(([0, 0, 0, 0], PORT))],
+            allow: vec![everybody],
+            partitions: BTreeMap::new(),
+        }
     }
 }
 

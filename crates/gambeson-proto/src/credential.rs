@@ -7,6 +7,9 @@
 //! partitions u16 x { epoch u32, key 32 }
 //! SHA-256 of all before it
 //! ```
+//! On its way to another host it lacks the key of the partition that the job runs in, which stands there as zeros: each
+//! host has that from its own daemon, so that a host that is no member has none.
+//!
 //! Big endian. The trailer tells damage from a wrong file; it is no protection: whoever can
 //! write the file holds the secret.
 
@@ -17,7 +20,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::key_schedule::{JobKeys, PartitionKey};
-use crate::policy::Policy;
+use crate::policy::{Partition, Policy};
 use crate::secret::Secret32;
 
 /// Everything a process of the job needs to talk to the others.
@@ -57,11 +60,22 @@ pub enum CredentialError {
     Version(u16),
     /// Cut short or altered.
     Damaged,
+    /// As it travels: the key of the partition that the job runs in is not in it.
+    Incomplete,
 }
 
 impl Credential {
     /// The bytes a credential file holds.
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        self.write(false)
+    }
+
+    /// The bytes that go to another host: without the key of the partition that the job runs in.
+    pub fn encode_to_travel(&self) -> Zeroizing<Vec<u8>> {
+        self.write(true)
+    }
+
+    fn write(&self, travels: bool) -> Zeroizing<Vec<u8>> {
         let policy = self.policy.canonical();
         // One allocation: a vector that grows leaves copies of the secret behind.
         let length = HEADER + 4 + policy.len() + TUNING + 2 + PARTITION * self.partitions.len() + TRAILER;
@@ -78,9 +92,10 @@ impl Credential {
         out.extend(self.tuning.unexpected_bytes.to_be_bytes());
         let partitions = u16::try_from(self.partitions.len()).expect("a policy bounds its partitions");
         out.extend(partitions.to_be_bytes());
-        for partition in &self.partitions {
+        for (partition, told) in self.partitions.iter().zip(self.policy.partitions()) {
             out.extend(partition.epoch.to_be_bytes());
-            out.extend(partition.key.as_bytes());
+            let left_out = travels && told.is_of_job();
+            out.extend(if left_out { &[0; 32] } else { partition.key.as_bytes() });
         }
         let digest = digest::digest(&digest::SHA256, &out);
         out.extend(digest.as_ref());
@@ -90,6 +105,17 @@ impl Credential {
 
     /// Reads what [`Credential::encode`] wrote.
     pub fn decode(bytes: &[u8]) -> Result<Self, CredentialError> {
+        let read = Self::decode_travelling(bytes)?;
+        if read.lacking().is_some() { Err(CredentialError::Incomplete) } else { Ok(read) }
+    }
+
+    /// Which partition's key is not in it.
+    pub fn lacking(&self) -> Option<usize> {
+        self.partitions.iter().position(|partition| partition.key.is_wiped())
+    }
+
+    /// Reads what [`Credential::encode_to_travel`] wrote. Who is to use it has to see to what is [`Self::lacking`].
+    pub fn decode_travelling(bytes: &[u8]) -> Result<Self, CredentialError> {
         if !bytes.starts_with(&MAGIC[..MAGIC.len() - 1]) {
             return Err(CredentialError::Foreign);
         }
@@ -134,6 +160,12 @@ impl fmt::Display for CredentialError {
                 "it is a credential of version {version}, and this build knows version {VERSION}; use the same Gambeson everywhere in the job"
             ),
             Self::Damaged => write!(out, "it is damaged"),
+            Self::Incomplete => {
+                write!(
+                    out,
+                    "it lacks the key of the partition that the job runs in, which this host's daemon has to give"
+                )
+            }
         }
     }
 }
@@ -164,6 +196,11 @@ impl Reader<'_> {
         let mut partitions = Vec::with_capacity(count);
         for _ in 0..count {
             partitions.push(PartitionKey { epoch: u32::from_be_bytes(self.array()?), key: self.secret()? });
+        }
+        // No other partition's key is ever left out.
+        let legal = |(key, told): (&PartitionKey, &Partition)| told.is_of_job() || !key.key.is_wiped();
+        if !partitions.iter().zip(policy.partitions()).all(legal) {
+            return Err(CredentialError::Damaged);
         }
         if !self.0.is_empty() {
             return Err(CredentialError::Damaged);
@@ -251,6 +288,23 @@ mod tests {
         let mut lacking = credential();
         lacking.partitions.clear();
         assert_eq!(Credential::decode(&lacking.encode()).unwrap_err(), CredentialError::Damaged);
+    }
+
+    #[test]
+    fn the_key_of_the_jobs_partition_does_not_travel() {
+        let mut whole = credential();
+        whole.policy = Policy::parse("[[partition]]\nname = \"ward\"", "test").unwrap().with_epoch(0, 9);
+        assert_eq!(Credential::decode(&whole.encode()).unwrap().lacking(), None);
+        let travels = whole.encode_to_travel();
+        assert!(!travels.windows(32).any(|bytes| bytes == [3; 32]));
+        assert_eq!(Credential::decode(&travels).unwrap_err(), CredentialError::Incomplete);
+        let arrived = Credential::decode_travelling(&travels).unwrap();
+        assert_eq!((arrived.lacking(), arrived.partitions[0].epoch), (Some(0), 9));
+        // Those of partitions whose secret lies in a file do.
+        assert_eq!(*credential().encode_to_travel(), *credential().encode());
+        let mut zero = credential();
+        zero.partitions[0].key = Secret32::from_bytes([0; 32]);
+        assert_eq!(Credential::decode_travelling(&zero.encode()).unwrap_err(), CredentialError::Damaged);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::bench::part;
 use crate::commands::{
     audit, bench, completion, daemon, directory, doctor, enroll, enter, exec, file, init, keep, key, manual, orders,
-    policy, proxy, relay, run, sim, site, start, worker,
+    partition, policy, proxy, relay, run, sim, site, start, worker,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Init(init::Arguments),
     Enroll(enroll::Arguments),
     Site(site::Arguments),
+    Partition(partition::Arguments),
     Key(key::Arguments),
     File(file::Arguments),
     Proxy(proxy::Arguments),
@@ -70,6 +71,7 @@ impl Command {
             Self::Init(arguments) => init::execute(&arguments),
             Self::Enroll(arguments) => enroll::execute(&arguments),
             Self::Site(arguments) => site::execute(&arguments),
+            Self::Partition(arguments) => partition::execute(&arguments),
             Self::Key(arguments) => key::execute(&arguments),
             Self::File(arguments) => file::execute(&arguments),
             Self::Proxy(arguments) => proxy::execute(&arguments),

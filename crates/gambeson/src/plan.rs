@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// The policy; without it ./gambeson.toml may strengthen the default
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// The partition of the site that the job runs in: all its hosts have to be members
+    #[arg(long, value_name = "NAME")]
+    partition: Option<String>,
     /// What carries messages between processes of one host: the MPI's own shared memory, in clear, or the provider;
     /// without it the policy says, whose default is mpi
     #[arg(long, value_name = "HOW")]
@@ -80,6 +83,9 @@ impl Plan {
     pub(crate) fn make(options: &Options) -> Result<Self, Failure> {
         let (name, arguments) = options.command.split_first().expect("clap requires a command");
         let mut loaded = policy_files::load(options.policy.as_deref())?;
+        if let Some(partition) = &options.partition {
+            loaded.resolution.run_in(partition).map_err(Failure::usage)?;
+        }
         loaded.resolution.policy = inside_hosts(loaded.resolution.policy, options.intra_host)?;
         let mut launcher = recognise_any(name)?;
         let said = read(launcher.dialect(), arguments);

@@ -1,17 +1,20 @@
-//! The policy of a job, and the secrets of its partitions.
+//! The policy of a job, and the keys of its partitions.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use gambeson_launch::partitions::job_key;
+use gambeson_proto::credential::Credential;
 use gambeson_proto::key_schedule::PartitionKey;
-use gambeson_proto::policy::{Resolution, SecretFile};
+use gambeson_proto::policy::{Policy, Resolution, SecretFile};
 use gambeson_proto::secret::Secret32;
 use gambeson_site::policy::{self, Error};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::failure::{Failure, Status};
+use crate::machine;
 
 pub(crate) use gambeson_site::policy::Loaded;
 
@@ -23,15 +26,41 @@ pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, Failure> {
     })
 }
 
-/// Derives the job's keys of all partitions of a policy from their secret files.
-pub(crate) fn partition_keys(loaded: &Resolution, job_id: &[u8; 16]) -> Result<Vec<PartitionKey>, Failure> {
-    let partitions = loaded.policy.partitions().iter().zip(&loaded.secret_files);
-    partitions
-        .map(|(partition, file)| {
-            let secret = read_secret(partition.name(), file)?;
-            Ok(PartitionKey::derive(&secret, partition.epoch(), partition.name(), job_id))
-        })
-        .collect()
+/// The job's keys of all partitions of a policy: derived from their secret files, and for the one that the job runs in asked
+/// of this host's daemon, which also says the epoch that the job begins in.
+pub(crate) fn partition_keys(loaded: &Resolution, job_id: &[u8; 16]) -> Result<(Policy, Vec<PartitionKey>), Failure> {
+    let (mut policy, mut keys) = (loaded.policy.clone(), Vec::new());
+    for (number, (partition, file)) in loaded.policy.partitions().iter().zip(&loaded.secret_files).enumerate() {
+        keys.push(match file {
+            Some(file) => {
+                let secret = read_secret(partition.name(), file)?;
+                PartitionKey::derive(&secret, partition.epoch(), partition.name(), job_id)
+            }
+            None => {
+                let key = job_key(partition.name(), 0, job_id).map_err(|cause| no_key(partition.name(), &cause))?;
+                policy = policy.with_epoch(number, key.epoch);
+                key
+            }
+        });
+    }
+    Ok((policy, keys))
+}
+
+/// Puts the keys in place that a credential does not travel with: this host's daemon has them, if the host is a member.
+pub(crate) fn complete(credential: &mut Credential) -> Result<(), Failure> {
+    while let Some(lacking) = credential.lacking() {
+        let partition = &credential.policy.partitions()[lacking];
+        let key = job_key(partition.name(), partition.epoch(), &credential.job_id);
+        credential.partitions[lacking] = key.map_err(|cause| no_key(partition.name(), &cause))?;
+    }
+    Ok(())
+}
+
+fn no_key(partition: &str, cause: &gambeson_launch::Error) -> Failure {
+    Failure::refused(format!(
+        "{} has no key for this job, which runs in partition {partition}: {cause}",
+        machine::host_name()
+    ))
 }
 
 fn read_secret(partition: &str, file: &SecretFile) -> Result<Secret32, Failure> {

@@ -277,7 +277,7 @@ pub(super) fn pair(key: &[u8]) -> Result<KeyPair, Error> {
     pair.map_err(|cause| Error::Refused(format!("the authority's key is no Ed25519 key ({cause}); bring it back")))
 }
 
-pub(super) fn unwritten(path: &Path, cause: &io::Error) -> Error {
+pub(crate) fn unwritten(path: &Path, cause: &io::Error) -> Error {
     Error::Unavailable(format!("{} cannot be written ({cause}); make room, or run this as who may", path.display()))
 }
 
@@ -292,7 +292,7 @@ pub(super) fn make_folder(folder: &Path, mode: u32) -> Result<(), Error> {
 }
 
 /// Puts a file in its place at once and for good: whoever reads sees the old or the new, a crash included.
-pub(super) fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), Error> {
     let folder = path.parent().expect("a file is in a folder");
     let name = path.file_name().expect("a file has a name").to_string_lossy();
     let beside = folder.join(format!(".{name}.new-{}", std::process::id()));
@@ -334,7 +334,7 @@ fn open(path: &Path, remedy: &str) -> Result<(Zeroizing<String>, Metadata), Erro
 }
 
 /// Reads what nobody else may read.
-pub(super) fn read_secret(path: &Path, what: &str, remedy: &str) -> Result<Zeroizing<String>, Error> {
+pub(crate) fn read_secret(path: &Path, what: &str, remedy: &str) -> Result<Zeroizing<String>, Error> {
     let (text, metadata) = open(path, remedy)?;
     let mode = metadata.mode();
     if mode & 0o077 != 0 {
@@ -348,7 +348,7 @@ pub(super) fn read_secret(path: &Path, what: &str, remedy: &str) -> Result<Zeroi
     Ok(text)
 }
 
-pub(super) fn read_toml<T: DeserializeOwned>(path: &Path, remedy: &str) -> Result<T, Error> {
+pub(crate) fn read_toml<T: DeserializeOwned>(path: &Path, remedy: &str) -> Result<T, Error> {
     let text = read(path, remedy)?;
     toml::from_str(&text).map_err(|cause| Error::Senseless(format!("{}: {cause}", path.display())))
 }

@@ -22,7 +22,7 @@
 //! | `renewal` | certificates that renew themselves |
 
 mod certificate;
-mod files;
+pub(crate) mod files;
 mod issued;
 mod renewal;
 mod request;

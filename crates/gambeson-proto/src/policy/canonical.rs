@@ -4,6 +4,7 @@
 //! version u8 | suite u8 | intra host u8 | gap timeout in ms u64
 //! hosts u16 x { length u8, name }
 //! partitions u16 x { length u8, name, epoch u32, members u16 x { host u16 } }
+//! members: 0xFFFF alone for the partition that the job runs in, which all its hosts have to be in
 //! layers u8 x { protection u8, rules u16 x { protection u8, class, 2 x selector } }
 //! and, if there are rules about files: for each layer u16 x { pattern, label, suite u8, block u32, kind u8 }
 //! pattern: length u8, name; label: the same, of length 0 for files in clear
@@ -46,8 +47,9 @@ impl Policy {
         for partition in &self.partitions {
             name(&mut out, &partition.name);
             out.extend(partition.epoch.to_be_bytes());
-            count(&mut out, partition.hosts.len());
-            for host in &partition.hosts {
+            let hosts = partition.hosts.as_deref().unwrap_or(&[HostIndex::UNLISTED]);
+            count(&mut out, hosts.len());
+            for host in hosts {
                 out.extend(host.0.to_be_bytes());
             }
         }
@@ -167,7 +169,7 @@ impl Reader<'_> {
         let partitions = self.list(PARTITIONS_MAX, |reader| reader.partition(hosts.len()))?;
         let twins = (1..partitions.len())
             .any(|at| partitions[..at].iter().any(|earlier: &Partition| earlier.name == partitions[at].name));
-        if twins {
+        if twins || partitions.iter().filter(|partition| partition.is_of_job()).count() > 1 {
             return Err(CanonicalError);
         }
         let layers =
@@ -214,9 +216,13 @@ impl Reader<'_> {
     fn partition(&mut self, hosts_listed: usize) -> Result<Partition, CanonicalError> {
         let name = self.name()?;
         let epoch = u32::from_be_bytes(self.array()?);
+        if let Some(rest) = self.0.strip_prefix(&ALL_HOSTS) {
+            self.0 = rest;
+            return Ok(Partition { name, epoch, hosts: None });
+        }
         let hosts = self.list(HOSTS_MAX, |reader| reader.host(hosts_listed))?;
         ascending(&hosts.iter().map(|host| host.0).collect::<Vec<_>>())?;
-        Ok(Partition { name, epoch, hosts })
+        Ok(Partition { name, epoch, hosts: Some(hosts) })
     }
 
     fn layer(&mut self, hosts: usize, partitions: usize) -> Result<Layer, CanonicalError> {
@@ -331,6 +337,8 @@ fn ascending<T: Ord>(items: &[T]) -> Result<(), CanonicalError> {
 
 const VERSION: u8 = 2;
 const HASH_PREFIX: &[u8] = b"gambeson policy 2\0";
+/// One member, which is no host that is listed.
+const ALL_HOSTS: [u8; 4] = [0, 1, 0xFF, 0xFF];
 const LAYERS_MAX: usize = 2;
 /// A bit of a class's length, which is never that long.
 const COMMUNICATORS: u8 = 0x80;

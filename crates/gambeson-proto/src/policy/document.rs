@@ -37,9 +37,10 @@ pub(super) struct At<T> {
 #[derive(Clone, Debug)]
 pub(super) struct WrittenPartition {
     pub(super) name: String,
-    pub(super) hosts: Vec<String>,
+    /// None: it is the site's, and so are its epoch and its secret.
+    pub(super) hosts: Option<Vec<String>>,
     pub(super) epoch: u32,
-    pub(super) secret_file: String,
+    pub(super) secret_file: Option<String>,
     pub(super) line: usize,
 }
 
@@ -146,14 +147,27 @@ impl Reader<'_> {
         let line = line_of(self.text, &raw.span());
         let raw = raw.into_inner();
         let name = raw.name.get_ref();
-        if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_character) {
+        if !is_partition(name) {
             return Err(self.wrong(
                 raw.name.span(),
                 format!("partition name \"{name}\" is not usable; use up to 64 letters, digits, '-', '_' or '.'"),
             ));
         }
+        let of_site = match (&raw.hosts, &raw.secret_file) {
+            (Some(_), Some(_)) => false,
+            (None, None) if raw.epoch.is_none() => true,
+            _ => {
+                return Err(self.wrong(
+                    raw.name.span(),
+                    format!(
+                        "partition \"{name}\" has some of hosts, epoch and secret_file; a partition of this file's has hosts and \
+                         secret_file, and one of the site's (`gambeson partition`) has none of them"
+                    ),
+                ));
+            }
+        };
         let mut hosts = Vec::new();
-        for host in &raw.hosts {
+        for host in raw.hosts.iter().flatten() {
             match self.side(host)? {
                 Side::Host(host) => hosts.push(host),
                 _ => {
@@ -169,8 +183,8 @@ impl Reader<'_> {
         }
         Ok(WrittenPartition {
             name: name.clone(),
-            hosts,
-            epoch: raw.epoch.unwrap_or(1),
+            hosts: (!of_site).then_some(hosts),
+            epoch: raw.epoch.unwrap_or(u32::from(!of_site)),
             secret_file: raw.secret_file,
             line,
         })
@@ -333,6 +347,11 @@ pub fn is_label(name: &str) -> bool {
     (1..=LABEL_MAX).contains(&name.len()) && name != NO_LABEL && name.chars().all(is_name_character)
 }
 
+/// Whether a partition can be called so.
+pub fn is_partition(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.chars().all(is_name_character)
+}
+
 fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
@@ -379,9 +398,9 @@ struct RawFile {
 #[serde(deny_unknown_fields)]
 struct RawPartition {
     name: Spanned<String>,
-    hosts: Vec<Spanned<String>>,
+    hosts: Option<Vec<Spanned<String>>>,
     epoch: Option<u32>,
-    secret_file: String,
+    secret_file: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -25,7 +25,7 @@ use crate::suite::{Protection, Suite};
 pub use canonical::CanonicalError;
 pub(crate) use decide::Subnet;
 pub use decide::{Decision, Place};
-pub use document::{Document, is_class, is_label};
+pub use document::{Document, is_class, is_label, is_partition};
 pub use error::PolicyError;
 pub use files::FileRule;
 pub use resolve::{Chosen, Resolution, SecretFile, resolve};
@@ -79,8 +79,8 @@ pub struct Policy {
 pub struct Partition {
     name: String,
     epoch: u32,
-    /// Sorted.
-    hosts: Vec<HostIndex>,
+    /// Sorted. None: all hosts of the job, each of which has the key from its own daemon, if the site lets it.
+    hosts: Option<Vec<HostIndex>>,
 }
 
 impl Partition {
@@ -96,7 +96,12 @@ impl Partition {
 
     /// Whether a host belongs to the partition.
     pub fn contains(&self, host: HostIndex) -> bool {
-        self.hosts.contains(&host)
+        self.hosts.as_ref().is_none_or(|hosts| hosts.contains(&host))
+    }
+
+    /// Whether it is the one that the job runs in: a partition of the site, which all hosts of the job have to be in.
+    pub fn is_of_job(&self) -> bool {
+        self.hosts.is_none()
     }
 }
 
@@ -179,6 +184,13 @@ impl Policy {
     /// The partitions; a [`Decision`] names them by their index here.
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
+    }
+
+    /// The same policy with the epoch that a partition is in now, as who keeps its secret says.
+    #[must_use]
+    pub fn with_epoch(mut self, partition: usize, epoch: u32) -> Self {
+        self.partitions[partition].epoch = epoch;
+        self
     }
 
     /// Which listed host a host's own name stands for, else [`HostIndex::UNLISTED`].

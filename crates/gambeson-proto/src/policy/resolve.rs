@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::document::{At, Document, Side, WrittenPartition, WrittenRule};
+use super::document::{At, Document, Side, WrittenPartition, WrittenRule, is_partition};
 use super::{
     DEFAULT_GAP_TIMEOUT, FileRule, HOSTS_MAX, IntraHost, Layer, PARTITIONS_MAX, Partition, Policy, PolicyError,
     RULES_MAX, Rule, Selector, index,
@@ -26,10 +26,41 @@ pub enum Chosen<'d> {
 pub struct Resolution {
     /// The policy of the job.
     pub policy: Policy,
-    /// Where the secret of each of the policy's partitions lies, in their order.
-    pub secret_files: Vec<SecretFile>,
+    /// Where the secret of each of the policy's partitions lies, in their order; nowhere for one of the site's.
+    pub secret_files: Vec<Option<SecretFile>>,
     /// Sentences about what a document asked for without effect.
     pub notes: Vec<String>,
+}
+
+impl Resolution {
+    /// Has the job run in a partition of the site, whatever else the policy says.
+    ///
+    /// # Errors
+    /// A sentence: that cannot be its name, or the policy has the job run in another.
+    pub fn run_in(&mut self, name: &str) -> Result<(), String> {
+        if !is_partition(name) {
+            return Err(format!("{name:?} is no name of a partition: up to 64 letters, digits, '-', '_' or '.' are"));
+        }
+        let partitions = &mut self.policy.partitions;
+        match partitions.iter().find(|held| held.is_of_job() || held.name == name) {
+            Some(held) if held.name == name && held.is_of_job() => return Ok(()),
+            Some(held) if held.is_of_job() => return Err(two_partitions(&held.name, name)),
+            Some(_) => {
+                return Err(format!(
+                    "the policy has a partition {name:?} with hosts and a secret of its own; rename that one, or leave its \
+                     hosts and secret_file out if the site's is meant"
+                ));
+            }
+            None if partitions.len() == PARTITIONS_MAX => return Err("the policy has no room for a partition".into()),
+            None => partitions.push(Partition { name: name.to_owned(), epoch: 0, hosts: None }),
+        }
+        self.secret_files.push(None);
+        Ok(())
+    }
+}
+
+fn two_partitions(one: &str, other: &str) -> String {
+    format!("the job is to run in partition \"{one}\" and in \"{other}\", and it runs in one; name one of them")
 }
 
 /// The file a partition's secret lies in.
@@ -162,7 +193,12 @@ impl Builder {
                 ),
             ));
         }
-        self.hosts.extend(partition.hosts.iter().cloned());
+        let of_job = self.partitions.iter().find(|(held, _)| held.hosts.is_none() && partition.hosts.is_none());
+        if let Some((held, _)) = of_job {
+            let what = two_partitions(&held.name, &partition.name);
+            return Err(PolicyError::new(&document.origin, Some(partition.line), what));
+        }
+        self.hosts.extend(partition.hosts.iter().flatten().cloned());
         self.partitions.push((partition.clone(), document.origin.clone()));
         Ok(())
     }
@@ -203,11 +239,15 @@ impl Builder {
         };
         let mut secret_files = Vec::new();
         for (written, origin) in self.partitions {
-            let mut hosts: Vec<_> = written.hosts.iter().map(|host| position(&policy.hosts, host)).collect();
-            hosts.sort_by_key(|host| host.0);
-            hosts.dedup();
+            let hosts = written.hosts.map(|hosts| {
+                let mut hosts: Vec<_> = hosts.iter().map(|host| position(&policy.hosts, host)).collect();
+                hosts.sort_by_key(|host| host.0);
+                hosts.dedup();
+                hosts
+            });
             policy.partitions.push(Partition { name: written.name, epoch: written.epoch, hosts });
-            secret_files.push(SecretFile { path: written.secret_file, origin, line: written.line });
+            let line = written.line;
+            secret_files.push(written.secret_file.map(|path| SecretFile { path, origin, line }));
         }
         if !self.layers.is_empty() {
             policy.layers.clear();

@@ -242,6 +242,14 @@ fn errors_name_file_line_and_remedy() {
             "p.toml:2: partition name \"a/b\" is not usable",
         ),
         (
+            "[[partition]]\nname = \"a\"\nsecret_file = \"f\"",
+            "p.toml:2: partition \"a\" has some of hosts, epoch and secret_file",
+        ),
+        (
+            "[[partition]]\nname = \"a\"\n[[partition]]\nname = \"b\"",
+            "p.toml:3: the job is to run in partition \"a\" and in \"b\"",
+        ),
+        (
             "[[partition]]\nname = \"a\"\nhosts = [\"10.0.0.0/8\"]\nsecret_file = \"f\"",
             "p.toml:3: partition \"a\" lists \"10.0.0.0/8\", but only host names",
         ),
@@ -258,7 +266,7 @@ fn errors_name_file_line_and_remedy() {
 #[test]
 fn secret_files_keep_their_origin() {
     let resolution = resolve(None, Some(Chosen::Named(&document(CLINIC)))).unwrap();
-    let [file] = resolution.secret_files.as_slice() else { panic!("one partition, one secret file") };
+    let [Some(file)] = resolution.secret_files.as_slice() else { panic!("one partition, one secret file") };
     assert_eq!((file.path.as_str(), file.origin.as_str()), ("clinic.secret", "gambeson.toml"));
 }
 
@@ -418,4 +426,41 @@ fn the_floor_holds_for_communicators_too() {
     let refused =
         error("[[rule]]\nbetween = [\"*\", \"*\"]\nclass = \"a\"\ncommunicator = \"a\"\nprotection = \"none\"");
     assert!(refused.starts_with("p.toml:4: a rule speaks of links of a class or of communicators"), "{refused}");
+}
+
+#[test]
+fn a_job_runs_in_one_partition_of_the_site() {
+    let text = "[[partition]]\nname = \"ward\"\n";
+    let document = Document::parse(text, "p.toml").unwrap();
+    let resolution = resolve(None, Some(Chosen::Named(&document))).unwrap();
+    let policy = resolution.policy;
+    assert!(policy.partitions()[0].is_of_job() && resolution.secret_files == [None]);
+    // Wherever two processes are, its key is in theirs: who is on no member has none.
+    let anywhere = Place { host: HostIndex::UNLISTED, address: None };
+    assert_eq!(policy.decide(anywhere, anywhere).partition, Some(0));
+    let later = policy.clone().with_epoch(0, 4);
+    assert_eq!(Policy::from_canonical(&later.canonical()).unwrap(), later);
+    assert_ne!(later.hash(), policy.hash());
+}
+
+#[test]
+fn the_partition_of_the_job_comes_before_those_of_the_policy() {
+    let text = "[[partition]]\nname = \"p\"\nhosts = [\"a\", \"b\"]\nsecret_file = \"f\"";
+    let document = Document::parse(text, "p.toml").unwrap();
+    let mut resolution = resolve(None, Some(Chosen::Named(&document))).unwrap();
+    assert!(resolution.run_in("p").unwrap_err().contains("secret of its own"));
+    assert!(resolution.run_in("a/b").unwrap_err().contains("no name"));
+    resolution.run_in("ward").unwrap();
+    resolution.run_in("ward").unwrap();
+    assert!(resolution.run_in("other").unwrap_err().contains("runs in one"));
+    assert_eq!(resolution.secret_files.len(), 2);
+    let policy = resolution.policy;
+    let place = |host| Place { host: policy.host_index(host), address: None };
+    assert_eq!(policy.decide(place("a"), place("b")).partition, Some(1));
+    let mut twice = policy.canonical();
+    assert!(Policy::from_canonical(&twice).is_ok());
+    // The first one's members made all hosts, too: a job would run in two.
+    let at = twice.windows(4).position(|bytes| bytes == [0, 0, 0, 1]).unwrap();
+    twice.splice(at - 2..at + 4, [0, 1, 0xFF, 0xFF]);
+    assert!(Policy::from_canonical(&twice).is_err());
 }

@@ -263,13 +263,8 @@ impl Findings {
 /// The provider offers itself only to processes of a job.
 fn throw_away_job(plan: &Plan) -> Result<Job, Failure> {
     let (job_id, job_secret) = job::draw()?;
-    let credential = Credential {
-        partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
-        job_id,
-        job_secret,
-        policy: plan.policy().clone(),
-        tuning: Tuning::default(),
-    };
+    let (policy, partitions) = policy_files::partition_keys(&plan.loaded.resolution, &job_id)?;
+    let credential = Credential { partitions, job_id, job_secret, policy, tuning: Tuning::default() };
     Job::create(&credential, &plan.libraries)
 }
 

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::job::{self, Job, bundle, processes};
 use crate::libraries::Libraries;
 use crate::machine;
+use crate::policy_files;
 
 pub(crate) fn execute() -> Result<ExitCode, Failure> {
     machine::close_to_others()?;
@@ -48,7 +49,7 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
         )));
     }
     let encoded = file(files, "credential").ok_or_else(lacking)?;
-    let credential = Credential::decode(encoded)
+    let mut credential = Credential::decode_travelling(encoded)
         .map_err(|error| Failure::refused(format!("the credential that arrived cannot be used: {error}")))?;
     let there = text(file(files, "directory").ok_or_else(lacking)?);
     let here = job::directory_of(&credential.job_id);
@@ -59,9 +60,11 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
         )));
     }
     // Two names of one host share its memory.
-    if std::fs::read(here.join("credential")).map(Zeroizing::new).is_ok_and(|found| found == *encoded) {
+    let found = std::fs::read(here.join("credential")).map(Zeroizing::new);
+    if found.is_ok_and(|found| Credential::decode(&found).is_ok_and(|found| found.encode_to_travel() == *encoded)) {
         return Ok(None);
     }
+    policy_files::complete(&mut credential)?;
     let mut libraries = Libraries::find(None)?;
     let vendor = file(files, "vendor").map(text).unwrap_or_default();
     libraries.vendor = vendor.lines().map(PathBuf::from).filter(|library| library.exists()).collect();

@@ -16,6 +16,7 @@ pub(crate) mod keep;
 pub(crate) mod key;
 pub(crate) mod manual;
 pub(crate) mod orders;
+pub(crate) mod partition;
 pub(crate) mod policy;
 pub(crate) mod proxy;
 pub(crate) mod relay;

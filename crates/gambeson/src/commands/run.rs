@@ -186,13 +186,8 @@ fn run(
     keys: Option<Zeroizing<Vec<u8>>>,
 ) -> Result<Outcome, Failure> {
     let (job_id, job_secret) = job::draw()?;
-    let credential = Credential {
-        partitions: policy_files::partition_keys(&plan.loaded.resolution, &job_id)?,
-        job_id,
-        job_secret,
-        policy: plan.policy().clone(),
-        tuning,
-    };
+    let (policy, partitions) = policy_files::partition_keys(&plan.loaded.resolution, &job_id)?;
+    let credential = Credential { partitions, job_id, job_secret, policy, tuning };
     let job = Job::create(&credential, &plan.libraries)?;
     drop(credential);
     if let Some(keys) = keys {

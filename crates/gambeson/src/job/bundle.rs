@@ -10,6 +10,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
 use gambeson_keys::JOB_FILE;
+use gambeson_proto::credential::Credential;
 use gambeson_proto::trace::{self, EndpointFile};
 use gambeson_site::directory::{DIRECTORY, SITE_KEY};
 use zeroize::Zeroizing;
@@ -44,14 +45,17 @@ pub(crate) fn is_report(name: &str) -> bool {
         || name.strip_prefix("trace-").is_some_and(endpoint)
 }
 
-/// Reads the files of a directory that `wanted` picks.
+/// Reads the files of a directory that `wanted` picks; the credential as it travels.
 pub(crate) fn pack(directory: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Files> {
     let mut files = Files::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if wanted(&name) && entry.file_type()?.is_file() {
-            let bytes = read(&entry.path(), name.starts_with("trace-"))?;
+            let mut bytes = read(&entry.path(), name.starts_with("trace-"))?;
+            if name == "credential" {
+                bytes = Credential::decode(&bytes).map_err(io::Error::other)?.encode_to_travel();
+            }
             files.push((name, bytes));
         }
     }
