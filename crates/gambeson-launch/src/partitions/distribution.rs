@@ -121,15 +121,15 @@ fn answer(
     log: &Mutex<AuditLog>,
 ) -> Result<Grant, Error> {
     let fetch: Fetch = wire::decode(asked).map_err(Error::Refused)?;
-    let Fetch { partition, epoch, host } = &fetch;
+    let Fetch { partition, host } = &fetch;
     let site = names(peer, SITE).next();
     let own: Vec<_> = names(peer, "dns").collect();
     let outcome = match (&site, host) {
-        (Some(site), Some(hosts)) => registry.grant(partition, *epoch, &Wanting::Site(site, hosts)),
+        (Some(site), Some(hosts)) => registry.grant(partition, &Wanting::Site(site, hosts)),
         (Some(_), None) => Err(Error::Refused("a site asks for one of its hosts, and none was named".into())),
         (None, None) => registry.source(partition).and_then(|source| match source {
-            None => registry.grant(partition, *epoch, &Wanting::Host(&own)),
-            Some(source) => from_source(&*alive(domain)?, &source, &fetch, &own),
+            None => registry.grant(partition, &Wanting::Host(&own)),
+            Some(source) => from_source(&*alive(domain)?, &source, partition, &own),
         }),
         (None, Some(_)) => Err(Error::Refused("a host asks for itself alone".into())),
     };
@@ -160,9 +160,8 @@ fn alive(domain: &Weak<Domain>) -> Result<Arc<Domain>, Error> {
 }
 
 /// Asks the site that a partition is from, for a host of this one.
-fn from_source(domain: &Domain, source: &Source, fetch: &Fetch, hosts: &[String]) -> Result<Grant, Error> {
-    let Fetch { partition, epoch, .. } = fetch;
-    let fetch = Fetch { partition: partition.clone(), epoch: *epoch, host: Some(hosts.to_vec()) };
+fn from_source(domain: &Domain, source: &Source, partition: &str, hosts: &[String]) -> Result<Grant, Error> {
+    let fetch = Fetch { partition: partition.to_owned(), host: Some(hosts.to_vec()) };
     let key = KeyHash::parse(&source.key);
     let key =
         key.ok_or_else(|| Error::Refused(format!("the key that {partition} is pinned to is none; follow it again")))?;
@@ -194,10 +193,8 @@ pub(crate) struct Holder {
 
 /// What is known of one partition.
 struct Held {
-    epochs: BTreeMap<u32, Grant>,
-    /// The one that it was in, when that was last said.
-    current: u32,
-    /// When the authority's host last answered.
+    grant: Grant,
+    /// When the authority's host last said so.
     confirmed: Instant,
 }
 
@@ -208,49 +205,45 @@ impl Holder {
         Holder { domain: Arc::downgrade(domain), folder, host, registry, held: Mutex::default() }
     }
 
-    /// The secret of an epoch, or of the current one (0). The authority's host is asked each time, so that who was removed
-    /// is refused at once; while it does not answer, what it said within [`LEASE`] holds.
+    /// The secret for a job that began in some epoch, or begins now (0). The authority's host is asked each time, so that who
+    /// was removed is refused at once; while it does not answer, what it said within [`LEASE`] holds.
     pub(super) fn secret(&self, partition: &str, epoch: u32) -> Result<Grant, Error> {
-        let outcome = self.fetch(partition, epoch);
+        let outcome = self.fetch(partition);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match outcome {
+        let grant = match outcome {
             Ok(grant) => {
-                let known = held.entry(partition.to_owned()).or_insert_with(|| Held {
-                    epochs: BTreeMap::new(),
-                    current: 0,
-                    confirmed: Instant::now(),
-                });
-                known.confirmed = Instant::now();
-                if epoch == 0 {
-                    known.current = grant.epoch;
-                }
-                known.epochs.insert(grant.epoch, grant.clone());
-                Ok(grant)
+                held.insert(partition.to_owned(), Held { grant: grant.clone(), confirmed: Instant::now() });
+                grant
             }
             Err(cause @ Error::Unavailable(_)) => {
                 held.retain(|_, known| known.confirmed.elapsed() < LEASE);
-                let known = held.get(partition);
-                let found = known.and_then(|known| known.epochs.get(if epoch == 0 { &known.current } else { &epoch }));
-                found.cloned().ok_or(cause)
+                held.get(partition).map(|known| known.grant.clone()).ok_or(cause)?
             }
             Err(cause) => {
-                // It is a member no longer, or that epoch is nobody's to have any more.
+                // It is a member no longer.
                 held.remove(partition);
-                Err(cause)
+                return Err(cause);
             }
+        };
+        if epoch != 0 && epoch != grant.epoch {
+            return Err(Error::Refused(format!(
+                "the job began in epoch {epoch}, and the partition is in epoch {} here; start the job again",
+                grant.epoch
+            )));
         }
+        Ok(grant)
     }
 
-    fn fetch(&self, partition: &str, epoch: u32) -> Result<Grant, Error> {
-        let fetch = Fetch { partition: partition.to_owned(), epoch, host: None };
+    fn fetch(&self, partition: &str) -> Result<Grant, Error> {
         let own = std::slice::from_ref(&self.host);
         if let Some(registry) = &self.registry {
             return match registry.source(partition)? {
-                None => registry.grant(partition, epoch, &Wanting::Host(own)),
-                Some(source) => from_source(&*alive(&self.domain)?, &source, &fetch, own),
+                None => registry.grant(partition, &Wanting::Host(own)),
+                Some(source) => from_source(&*alive(&self.domain)?, &source, partition, own),
             };
         }
         let site = Site::read(&self.folder)?;
+        let fetch = Fetch { partition: partition.to_owned(), host: None };
         ask(&*alive(&self.domain)?, &site.authority, &Expected::Role("authority".into()), &fetch)
     }
 }

@@ -6,12 +6,10 @@ use zeroize::Zeroizing;
 use crate::Error;
 use gambeson_proto::secret::Secret32;
 
-/// Asks for the secret of a partition.
+/// Asks for the secret of a partition in the epoch that it is in.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Fetch {
     pub(super) partition: String,
-    /// Of which epoch; 0 for the one that it is in now.
-    pub(super) epoch: u32,
     /// From one site to another: the names of the host that it is for. None, for who asks for himself.
     pub(super) host: Option<Vec<String>>,
 }
@@ -20,7 +18,7 @@ pub(super) struct Fetch {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ask {
     pub(super) partition: String,
-    /// As in [`Fetch`].
+    /// The one that the job began in; 0: it begins now.
     pub(super) epoch: u32,
     pub(super) job: [u8; 16],
 }

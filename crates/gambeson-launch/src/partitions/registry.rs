@@ -1,16 +1,16 @@
-//! What the authority's host has of each partition: `authority/partitions/NAME.toml`, and its secrets in `NAME.secrets`.
+//! What the authority's host has of each partition: `authority/partitions/NAME.toml`, and its secret in `NAME.secret`.
 //!
 //! ```toml
-//! [members]
-//! h1 = { since = 1 }                    # the first epoch whose secret it may have
-//! w7 = { since = 3, site = "west" }     # a host of a partner site
+//! hosts = ["h1", "h2"]                  # members that are this site's
 //!
-//! [sites]
-//! west = "<SHA-256 of the key of its authority's host>"
+//! [sites.west]                          # a partner site
+//! key = "<SHA-256 of the key of its authority's host>"
+//! hosts = ["w7"]                        # members that are its
 //! ```
-//! At a partner site the file says from whom the partition is, `[source]`, and there are no secrets.
+//! At a partner site the file says from whom the partition is, `[source]`, and there is no secret. Those of former epochs are
+//! nowhere: jobs that began in them have their keys, and nobody who was removed can have a member begin another there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -41,9 +41,9 @@ struct Partition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<Source>,
     #[serde(default)]
-    members: BTreeMap<String, Member>,
+    hosts: BTreeSet<String>,
     #[serde(default)]
-    sites: BTreeMap<String, String>,
+    sites: BTreeMap<String, Partner>,
 }
 
 /// Where a partner site has a partition from.
@@ -58,13 +58,12 @@ pub struct Source {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Member {
-    since: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    site: Option<String>,
+struct Partner {
+    key: String,
+    hosts: BTreeSet<String>,
 }
 
-/// One of the secrets that a partition has had.
+/// The secret that a partition has.
 struct Epoch {
     number: u32,
     /// In seconds since 1970.
@@ -110,8 +109,8 @@ impl Registry {
         let _alone = self.lock()?;
         self.is_free(name)?;
         let mut partition = Partition::default();
-        partition.add(hosts, None, 1)?;
-        self.write_secrets(name, &[Epoch::new(1)?])?;
+        partition.add(hosts, None)?;
+        self.write_epoch(name, &Epoch::new(1)?)?;
         self.write(name, &partition)
     }
 
@@ -126,11 +125,11 @@ impl Registry {
         self.write(name, &Partition { source: Some(source), ..Partition::default() })
     }
 
-    /// Makes hosts members, of this site or of a partner; they get the secrets from this epoch on, which is what comes back.
+    /// Makes hosts members, of this site or of a partner.
     ///
     /// # Errors
     /// When there is no such partition or site, or another member is called so.
-    pub fn add(&self, name: &str, hosts: &[String], site: Option<&str>) -> Result<u32, Error> {
+    pub fn add(&self, name: &str, hosts: &[String], site: Option<&str>) -> Result<(), Error> {
         let _alone = self.lock()?;
         let mut partition = self.own(name)?;
         if let Some(site) = site.filter(|site| !partition.sites.contains_key(*site)) {
@@ -138,13 +137,12 @@ impl Registry {
                 "{name} is shared with no site {site}; `gambeson partition share {name} --with {site} --key KEY` does that first"
             )));
         }
-        let since = self.current(name)?.number;
-        partition.add(hosts, site, since)?;
-        self.write(name, &partition).map(|()| since)
+        partition.add(hosts, site)?;
+        self.write(name, &partition)
     }
 
     /// Makes hosts members no longer. Unless `rotates` is said to be false a new epoch begins, which is what comes back:
-    /// what they have of the secrets until now nobody can take from them.
+    /// the secret that they have nobody can take from them.
     ///
     /// # Errors
     /// When one is no member.
@@ -153,7 +151,8 @@ impl Registry {
         let mut partition = self.own(name)?;
         for host in hosts {
             let host = host.to_ascii_lowercase();
-            if partition.members.remove(&host).is_none() {
+            let mut of_site = || partition.sites.values_mut().any(|partner| partner.hosts.remove(&host));
+            if !partition.hosts.remove(&host) && !of_site() {
                 return Err(Error::Senseless(format!(
                     "{host} is no member of {name}; `gambeson partition list` shows who is"
                 )));
@@ -184,7 +183,7 @@ impl Registry {
         let key = parse_key(key)?.to_string();
         for other in self.names()? {
             let known = self.read(&other)?.sites;
-            if let Some((known, _)) = known.iter().find(|(known, held)| (**held == key) != (*known == site)) {
+            if let Some((known, _)) = known.iter().find(|(known, held)| (held.key == key) != (*known == site)) {
                 return Err(Error::Senseless(format!(
                     "{other} is shared with {known}, which has that name or that key and not both; a site has one key here: end \
                      that with `gambeson partition unshare {other} --with {known}`"
@@ -192,7 +191,7 @@ impl Registry {
             }
         }
         let mut partition = self.own(name)?;
-        partition.sites.insert(site.to_owned(), key);
+        partition.sites.entry(site.to_owned()).or_insert(Partner { key, hosts: BTreeSet::new() });
         self.write(name, &partition)
     }
 
@@ -206,7 +205,6 @@ impl Registry {
         if partition.sites.remove(site).is_none() {
             return Err(Error::Senseless(format!("{name} is shared with no site {site}")));
         }
-        partition.members.retain(|_, member| member.site.as_deref() != Some(site));
         self.write(name, &partition)?;
         self.begin_epoch(name)
     }
@@ -219,11 +217,15 @@ impl Registry {
         let mut listed = Vec::new();
         for name in self.names()? {
             let partition = self.read(&name)?;
-            let current = if partition.source.is_none() { Some(self.current(&name)?) } else { None };
+            let current = if partition.source.is_none() { Some(self.epoch(&name)?) } else { None };
+            let mut members: Vec<_> = partition.hosts.into_iter().map(|host| (host, None)).collect();
+            for (site, partner) in &partition.sites {
+                members.extend(partner.hosts.iter().map(|host| (host.clone(), Some(site.clone()))));
+            }
             listed.push(Listed {
                 epoch: current.map(|epoch| (epoch.number, epoch.began)),
-                members: partition.members.into_iter().map(|(host, member)| (host, member.site)).collect(),
-                sites: partition.sites.into_iter().collect(),
+                members,
+                sites: partition.sites.into_iter().map(|(site, partner)| (site, partner.key)).collect(),
                 source: partition.source.map(|source| source.address),
                 name,
             });
@@ -231,32 +233,19 @@ impl Registry {
         Ok(listed)
     }
 
-    /// The secret of an epoch, or of the current one (0), for whoever may have it.
-    pub(super) fn grant(&self, name: &str, epoch: u32, wanting: &Wanting<'_>) -> Result<Grant, Error> {
+    /// The secret that a partition has now, for whoever may have it.
+    pub(super) fn grant(&self, name: &str, wanting: &Wanting<'_>) -> Result<Grant, Error> {
         let partition = self.own(name)?;
-        let (hosts, site) = match wanting {
-            Wanting::Host(hosts) => (*hosts, None),
-            Wanting::Site(site, hosts) => (*hosts, Some(*site)),
+        let (hosts, members) = match wanting {
+            Wanting::Host(hosts) => (*hosts, Some(&partition.hosts)),
+            Wanting::Site(site, hosts) => (*hosts, partition.sites.get(*site).map(|partner| &partner.hosts)),
         };
-        let members = hosts.iter().filter_map(|host| partition.members.get(host));
-        let member = members.filter(|member| member.site.as_deref() == site).min_by_key(|member| member.since);
-        let member = member.ok_or_else(|| {
+        if !members.is_some_and(|members| hosts.iter().any(|host| members.contains(host))) {
             let host = hosts.first().map_or("a host without a name", String::as_str);
-            Error::Refused(format!("{host} is no member of partition {name}"))
-        })?;
-        let current = self.current(name)?;
-        let wanted = if epoch == 0 { current.number } else { epoch };
-        if wanted < member.since {
-            return Err(Error::Refused(format!(
-                "epoch {wanted} of partition {name} was over before this host became a member"
-            )));
+            return Err(Error::Refused(format!("{host} is no member of partition {name}")));
         }
-        let found = self.secrets(name)?.into_iter().find(|epoch| epoch.number == wanted);
-        let found = found.ok_or_else(|| {
-            let days = FORMER / 86_400;
-            Error::Refused(format!("partition {name} has no epoch {wanted}, or it was over more than {days} days ago"))
-        })?;
-        Ok(Grant { epoch: wanted, secret: found.secret })
+        let Epoch { number, secret, .. } = self.epoch(name)?;
+        Ok(Grant { epoch: number, secret })
     }
 
     /// Where a partition is from, if it is another site's.
@@ -273,8 +262,8 @@ impl Registry {
             if let Some(source) = source {
                 partners.entry(parse_key(&source.key)?).or_insert(None);
             }
-            for (site, key) in sites {
-                partners.insert(parse_key(&key)?, Some(site));
+            for (site, partner) in sites {
+                partners.insert(parse_key(&partner.key)?, Some(site));
             }
         }
         Ok(partners)
@@ -316,7 +305,7 @@ impl Registry {
 
     fn is_free(&self, name: &str) -> Result<(), Error> {
         check_partition(name)?;
-        if self.file(name, "toml").exists() || self.file(name, "secrets").exists() {
+        if self.file(name, "toml").exists() || self.file(name, "secret").exists() {
             return Err(Error::Refused(format!("there is a partition {name} already; take another name")));
         }
         Ok(())
@@ -353,61 +342,38 @@ impl Registry {
     }
 
     fn begin_epoch(&self, name: &str) -> Result<u32, Error> {
-        let mut epochs = self.secrets(name)?;
-        let number = self.current(name)?.number.checked_add(1);
+        let number = self.epoch(name)?.number.checked_add(1);
         let number =
             number.ok_or_else(|| Error::Refused(format!("partition {name} has no number left for an epoch")))?;
-        epochs.push(Epoch::new(number)?);
-        // An epoch is over when the next one begins.
-        let over: Vec<_> = epochs.iter().skip(1).map(|next| next.began).collect();
-        let mut over = over.into_iter();
-        epochs.retain(|_| over.next().is_none_or(|over| over + FORMER > now()));
-        self.write_secrets(name, &epochs)?;
-        Ok(number)
+        self.write_epoch(name, &Epoch::new(number)?).map(|()| number)
     }
 
-    fn current(&self, name: &str) -> Result<Epoch, Error> {
-        let last = self.secrets(name)?.pop();
-        last.ok_or_else(|| {
-            Error::Refused(format!("{} holds no secret; bring it back", self.file(name, "secrets").display()))
+    fn epoch(&self, name: &str) -> Result<Epoch, Error> {
+        let path = self.file(name, "secret");
+        let text = files::read_secret(&path, "the secret of a partition", "bring it back from a copy")?;
+        Epoch::parse(&text).ok_or_else(|| {
+            Error::Refused(format!("{} is not as it was written; bring it back from a copy", path.display()))
         })
     }
 
-    /// A line each: number, when it began, 64 hexadecimal digits.
-    fn secrets(&self, name: &str) -> Result<Vec<Epoch>, Error> {
-        let path = self.file(name, "secrets");
-        let text = files::read_secret(&path, "the secrets of a partition", "bring them back from a copy")?;
-        let mut epochs: Vec<Epoch> = Vec::new();
-        for line in text.lines() {
-            let epoch = Epoch::parse(line).filter(|epoch| epochs.last().is_none_or(|last| last.number < epoch.number));
-            epochs.push(epoch.ok_or_else(|| {
-                Error::Refused(format!("{} is not as it was written; bring it back from a copy", path.display()))
-            })?);
-        }
-        Ok(epochs)
-    }
-
-    fn write_secrets(&self, name: &str, epochs: &[Epoch]) -> Result<(), Error> {
-        let mut text = Zeroizing::new(String::with_capacity(epochs.len() * 100));
-        for Epoch { number, began, secret } in epochs {
-            write!(*text, "{number} {began} ").expect("there is room");
-            secret.as_bytes().iter().for_each(|byte| write!(*text, "{byte:02x}").expect("there is room"));
-            text.push('\n');
-        }
-        files::write(&self.file(name, "secrets"), 0o600, text.as_bytes())
+    fn write_epoch(&self, name: &str, epoch: &Epoch) -> Result<(), Error> {
+        files::write(&self.file(name, "secret"), 0o600, epoch.encode().as_bytes())
     }
 }
 
 impl Partition {
-    fn add(&mut self, hosts: &[String], site: Option<&str>, since: u32) -> Result<(), Error> {
+    fn add(&mut self, hosts: &[String], site: Option<&str>) -> Result<(), Error> {
         for host in hosts {
             check_name(host)?;
             let host = host.to_ascii_lowercase();
-            if let Some(member) = self.members.get(&host) {
-                let of = member.site.as_deref().map_or("this site".to_owned(), |site| format!("site {site}"));
-                return Err(Error::Senseless(format!("{host} of {of} is a member already")));
+            // A job tells its hosts by their names.
+            if self.hosts.contains(&host) || self.sites.values().any(|partner| partner.hosts.contains(&host)) {
+                return Err(Error::Senseless(format!("a host {host} is a member already")));
             }
-            self.members.insert(host, Member { since, site: site.map(str::to_owned) });
+            match site {
+                None => self.hosts.insert(host),
+                Some(site) => self.sites.get_mut(site).expect("the caller has looked").hosts.insert(host),
+            };
         }
         Ok(())
     }
@@ -421,8 +387,18 @@ impl Epoch {
         Ok(Epoch { number, began: now(), secret })
     }
 
-    fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split(' ');
+    /// A line: its number, when it began, and the secret in 64 hexadecimal digits.
+    fn encode(&self) -> Zeroizing<String> {
+        // With room for all of it, so that no copy is left where a longer one did not fit.
+        let mut text = Zeroizing::new(String::with_capacity(128));
+        write!(*text, "{} {} ", self.number, self.began).expect("there is room");
+        self.secret.as_bytes().iter().for_each(|byte| write!(*text, "{byte:02x}").expect("there is room"));
+        text.push('\n');
+        text
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.strip_suffix('\n')?.split(' ');
         let (number, began, digits) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?);
         let is_hex = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         if number == 0 || !is_hex || words.next().is_some() {
@@ -430,7 +406,7 @@ impl Epoch {
         }
         let byte = |at: usize| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("two digits");
         let secret = Secret32::filled(|bytes| bytes.iter_mut().enumerate().for_each(|(at, to)| *to = byte(at)));
-        Some(Epoch { number, began, secret })
+        (!secret.is_wiped()).then_some(Epoch { number, began, secret })
     }
 }
 
@@ -448,6 +424,3 @@ fn check_partition(name: &str) -> Result<(), Error> {
     }
     Err(Error::Senseless(format!("{name:?} is no name of a partition: up to 64 letters, digits, '-', '_' or '.' are")))
 }
-
-/// So long an epoch's secret is given out after the next has begun, in seconds: jobs that began in it may go on to hosts.
-const FORMER: u64 = 7 * 86_400;

@@ -35,29 +35,28 @@ fn hosts(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn grant(registry: &Registry, epoch: u32, host: &str) -> Result<Grant, String> {
-    let hosts = hosts(&[host]);
-    registry.grant("clinic", epoch, &Wanting::Host(&hosts)).map_err(|cause| cause.to_string())
+fn grant(registry: &Registry, host: &str) -> Result<Grant, String> {
+    registry.grant("clinic", &Wanting::Host(&hosts(&[host]))).map_err(|cause| cause.to_string())
 }
 
 const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 #[test]
-fn members_get_the_secrets_from_their_first_epoch_on() {
+fn members_get_the_secret_of_the_epoch_that_is() {
     let room = Room::new("members");
     let registry = &room.1;
     registry.create("clinic", &hosts(&["H1", "h2"])).unwrap();
-    let first = grant(registry, 0, "h1").unwrap();
-    assert_eq!((first.epoch, grant(registry, 1, "h2").unwrap()), (1, first.clone()));
-    assert!(grant(registry, 0, "h3").unwrap_err().contains("h3 is no member of partition clinic"));
+    let first = grant(registry, "h1").unwrap();
+    assert_eq!((first.epoch, grant(registry, "h2").unwrap()), (1, first.clone()));
+    assert!(grant(registry, "h3").unwrap_err().contains("h3 is no member of partition clinic"));
     assert_eq!(registry.rotate("clinic").unwrap(), 2);
-    assert_eq!(registry.add("clinic", &hosts(&["h3"]), None).unwrap(), 2);
-    let second = grant(registry, 0, "h3").unwrap();
+    registry.add("clinic", &hosts(&["h3"]), None).unwrap();
+    assert!(registry.add("clinic", &hosts(&["H3"]), None).is_err());
+    let second = grant(registry, "h3").unwrap();
     assert!(second.epoch == 2 && second.secret != first.secret);
-    assert!(grant(registry, 1, "h3").unwrap_err().contains("before this host became a member"));
-    // Jobs that began in the first epoch go on to hosts that were members then.
-    assert_eq!(grant(registry, 1, "h1").unwrap(), first);
-    assert!(grant(registry, 9, "h1").unwrap_err().contains("no epoch 9"));
+    // The first one is nowhere any more.
+    let digits: String = first.secret.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(!fs::read_to_string(room.file("clinic.secret")).unwrap().contains(&digits));
 }
 
 #[test]
@@ -66,15 +65,11 @@ fn who_was_removed_has_no_secret_of_what_comes() {
     let registry = &room.1;
     registry.create("clinic", &hosts(&["h1", "h2", "h3"])).unwrap();
     assert!(registry.remove("clinic", &hosts(&["h1", "h9"]), true).is_err());
-    assert!(grant(registry, 0, "h1").is_ok(), "all or none");
+    assert!(grant(registry, "h1").is_ok(), "all or none");
     assert_eq!(registry.remove("clinic", &hosts(&["h2"]), true).unwrap(), Some(2));
-    assert!(grant(registry, 0, "h2").is_err() && grant(registry, 1, "h2").is_err());
+    assert!(grant(registry, "h2").is_err());
     assert_eq!(registry.remove("clinic", &hosts(&["h3"]), false).unwrap(), None);
-    assert_eq!(grant(registry, 0, "h1").unwrap().epoch, 2);
-    // Back again it has nothing of the time without it.
-    registry.rotate("clinic").unwrap();
-    registry.add("clinic", &hosts(&["h2"]), None).unwrap();
-    assert!(grant(registry, 2, "h2").is_err() && grant(registry, 3, "h2").is_ok());
+    assert_eq!(grant(registry, "h1").unwrap().epoch, 2);
 }
 
 #[test]
@@ -88,9 +83,9 @@ fn a_site_gets_secrets_for_its_own_hosts_alone() {
     assert!(registry.share("clinic", "west", &KEY[2..]).is_err());
     registry.add("clinic", &hosts(&["w1"]), Some("west")).unwrap();
     assert!(registry.add("clinic", &hosts(&["h1"]), Some("west")).is_err(), "a job tells hosts by their names");
-    let ask = |site, host: &str| registry.grant("clinic", 0, &Wanting::Site(site, &hosts(&[host]))).is_ok();
+    let ask = |site, host: &str| registry.grant("clinic", &Wanting::Site(site, &hosts(&[host]))).is_ok();
     assert!(ask("west", "w1") && !ask("west", "h1") && !ask("east", "w1"));
-    assert!(grant(registry, 0, "w1").is_err(), "a host of this site that is called so is another");
+    assert!(grant(registry, "w1").is_err(), "a host of this site that is called so is another");
     assert_eq!(registry.unshare("clinic", "west").unwrap(), 2);
     assert!(!ask("west", "w1") && registry.partners().unwrap().is_empty());
 }
@@ -102,7 +97,7 @@ fn a_partition_of_another_site_is_decided_there() {
     let source = Source { address: "east:7200".into(), key: KEY.into() };
     registry.follow("clinic", source.clone()).unwrap();
     assert!(registry.follow("clinic", source).is_err() && registry.create("clinic", &[]).is_err());
-    for refused in [registry.rotate("clinic"), registry.add("clinic", &hosts(&["h1"]), None)] {
+    for refused in [registry.rotate("clinic").map(drop), registry.add("clinic", &hosts(&["h1"]), None)] {
         assert!(refused.unwrap_err().to_string().contains("another site's"));
     }
     assert_eq!(registry.partners().unwrap().into_values().collect::<Vec<_>>(), [None]);
@@ -119,36 +114,24 @@ fn files_that_were_altered_give_nothing() {
     }
     registry.create("clinic", &hosts(&["h1"])).unwrap();
     registry.rotate("clinic").unwrap();
-    let path = room.file("clinic.secrets");
+    let path = room.file("clinic.secret");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let whole = fs::read_to_string(&path).unwrap();
-    let lines: Vec<_> = whole.lines().collect();
-    let turned = format!("{}\n{}\n", lines[1], lines[0]);
-    for spoiled in [whole[..whole.len() - 2].to_owned(), whole.replacen("1 ", "x ", 1), turned, String::new()] {
+    let (numbers, _) = whole.rsplit_once(' ').unwrap();
+    for spoiled in [
+        whole[..whole.len() - 2].to_owned(),
+        whole.replacen("2 ", "0 ", 1),
+        format!("{whole}{whole}"),
+        format!("{numbers} {}\n", "0".repeat(64)),
+        String::new(),
+    ] {
         fs::write(&path, spoiled).unwrap();
-        assert!(grant(registry, 0, "h1").is_err());
+        assert!(grant(registry, "h1").is_err());
     }
     fs::write(&path, &whole).unwrap();
-    assert!(grant(registry, 0, "h1").is_ok());
+    assert!(grant(registry, "h1").is_ok());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-    assert!(grant(registry, 0, "h1").unwrap_err().contains("open to others"));
-}
-
-#[test]
-fn an_epoch_that_is_long_over_is_forgotten() {
-    let room = Room::new("former");
-    let registry = &room.1;
-    registry.create("clinic", &hosts(&["h1"])).unwrap();
-    registry.rotate("clinic").unwrap();
-    let path = room.file("clinic.secrets");
-    // Both began long ago: the first one was over long ago, the second is not over yet.
-    let digits: Vec<_> =
-        fs::read_to_string(&path).unwrap().lines().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
-    fs::write(&path, format!("1 100 {}\n2 200 {}\n", digits[0], digits[1])).unwrap();
-    assert!(grant(registry, 1, "h1").is_ok());
-    assert_eq!(registry.rotate("clinic").unwrap(), 3);
-    assert!(grant(registry, 1, "h1").unwrap_err().contains("no epoch 1"));
-    assert!(grant(registry, 2, "h1").is_ok() && grant(registry, 3, "h1").is_ok());
+    assert!(grant(registry, "h1").unwrap_err().contains("open to others"));
 }
 
 #[test]
@@ -165,7 +148,7 @@ fn answers_are_read_as_they_were_given() {
     let told = decode(&encode(&Err(Error::Senseless("a\nb".into()))));
     assert!(matches!(told, Err(Error::Refused(why)) if why == "ab"));
     // What is asked is read whole or not at all.
-    let fetch = Fetch { partition: "clinic".into(), epoch: 3, host: Some(hosts(&["h1"])) };
+    let fetch = Fetch { partition: "clinic".into(), host: Some(hosts(&["h1"])) };
     let bytes = wire::encode(&fetch);
     assert_eq!(wire::decode::<Fetch>(&bytes).unwrap().host, fetch.host);
     let bytes = wire::encode(&Ask { partition: "clinic".into(), epoch: 0, job: [5; 16] });

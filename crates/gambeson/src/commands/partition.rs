@@ -20,7 +20,8 @@ use crate::machine;
 /// A partition has members, hosts by the names that the site's authority certified, and a secret,
 /// which each member's daemon has from the daemon of the authority's host. A job in it gets a key
 /// of its own on each host from the daemon there; on a host that is no member there is none.
-/// Secrets have epochs: a job begins in the current one and keeps it.
+/// Secrets have epochs: a job begins in the one that the partition is in, and keeps its key. All its
+/// hosts have to come in that epoch; a job that meets a rotation while it starts is started again.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -54,10 +55,8 @@ struct Create {
 }
 
 /// Makes hosts members
-///
-/// They get the secret of the epoch that the partition is in, and those after it.
 #[derive(Args)]
-#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+#[command(after_long_help = STATUSES)]
 struct Add {
     /// The partition
     name: String,
@@ -73,8 +72,8 @@ struct Add {
 
 /// Makes hosts members no longer, and begins a new epoch
 ///
-/// What a host has of the secrets until now nobody can take from it: jobs that run go on in their
-/// epoch, and begin anew to be rid of it. --no-rotate leaves new jobs in it, too.
+/// The secret that a host has nobody can take from it: jobs that run go on in their epoch, and have
+/// to begin anew to be kept from it. With --no-rotate new jobs begin in that epoch, too.
 #[derive(Args)]
 #[command(verbatim_doc_comment, after_long_help = STATUSES)]
 struct Remove {
@@ -207,8 +206,8 @@ impl Add {
         if self.site.is_none() {
             are_certified(&self.place, &self.hosts)?;
         }
-        let epoch = registry(&self.place)?.add(&self.name, &self.hosts, self.site.as_deref())?;
-        println!("{}: members from epoch {epoch} of {} on", self.hosts.join(", "), self.name);
+        registry(&self.place)?.add(&self.name, &self.hosts, self.site.as_deref())?;
+        println!("{}: members of {} from now on", self.hosts.join(", "), self.name);
         Ok(())
     }
 }

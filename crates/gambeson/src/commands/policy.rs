@@ -37,6 +37,7 @@ enum Action {
 ///   gap_timeout = "30 s"
 ///   intra_host = "mpi" | "sealed"
 ///   [[partition]]   name, hosts = [...], epoch = 1, secret_file = "..."   32 bytes or 64 hex digits, mode 0600
+///                   or name alone: the site's (`gambeson partition`), which all hosts of a job have to be in
 ///   [[file]]        pattern = "*.h5", label = "clinical" | "none", suite = "xaes-256-gcm" | "aes-256-gcm-siv", block = "64 KiB"
 ///   [[rule]]        between = [SIDE, SIDE], class = "...", protection = "..."   the first that matches holds
 ///                   or communicator = "..." in place of class
