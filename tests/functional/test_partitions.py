@@ -77,10 +77,10 @@ class Cluster(Site):
         lines = [json.loads(line) for line in self.log(host).read_text().splitlines()]
         return [line for line in lines if line["event"] == event]
 
-    def run(self, *names: str, partition: str = "clinic") -> list[str]:
+    def run(self, *names: str) -> list[str]:
         """The words of a job that starts a process on each of some hosts."""
         launcher = ["-launcher", "rsh", "-launcher-exec", str(self.ssh), "-hosts", ",".join(names), "-ppn", "1"]
-        return ["run", "-q", "--partition", partition, "--", *self.mpi.mpiexec, *launcher, "-n", str(len(names))]
+        return ["run", "-q", "--partition", "clinic", "--", *self.mpi.mpiexec, *launcher, "-n", str(len(names))]
 
     def keys(self, *names: str) -> dict[str, str]:
         """A job's key in the partition, on each of its hosts, started on the first."""
@@ -161,8 +161,12 @@ def test_a_host_with_the_jobs_secret_and_without_the_key_takes_no_part(clinic: C
     with clinic.daemons("h1", "h2"):
         forge, exchange = clinic.root / "forge.py", clinic.root / "exchange.py"
         forge.write_text(FORGE)
+        impatient = clinic.root / "impatient.toml"
+        impatient.write_text('gap_timeout = "3 s"\n')
         words = [*clinic.run("h1", "h2"), clinic.mpi.python, str(forge), str(exchange)]
+        words[1:1] = ["--policy", str(impatient)]
         done = clinic.shell("h1", clinic.words(words))
+        print(done.stderr)
         assert done.returncode == REFUSED, done
         assert "begun" not in done.stdout and "gambeson: " in done.stderr, done
 
