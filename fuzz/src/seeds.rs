@@ -30,7 +30,7 @@ use super::startpoint::{domain, family, session};
 
 const CERTIFIED: &str = r#"{"certificate":"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n","authorities":"","site":{"name":"ocean","authority":"h1:7200"},"subject":{"names":["h2"],"roles":["host"]},"until":1796600000}"#;
 
-const POLICIES: [(&str, &str); 7] = [
+const POLICIES: [(&str, &str); 8] = [
     ("empty", ""),
     ("plain", "protection = \"integrity\"\nsuite = \"aes-128-gcm\"\ngap_timeout = \"3 s\"\nintra_host = \"sealed\"\n"),
     (
@@ -39,6 +39,7 @@ const POLICIES: [(&str, &str); 7] = [
          between = [\"partition:clinic\", \"h3\"]\nprotection = \"privacy\"\n\n[[rule]]\nbetween = [\"10.77.0.0/24\", \
          \"h1\"]\nprotection = \"integrity\"\n\n[[rule]]\nbetween = [\"fd00::/8\", \"*\"]\nprotection = \"none\"\n",
     ),
+    ("partition", "[[partition]]\nname = \"clinic\"\n"),
     (
         "classes",
         "[[rule]]\nbetween = [\"10.77.0.0/24\", \"*\"]\nclass = \"fluxes\"\nprotection = \"none\"\n\n[[rule]]\n\
@@ -77,7 +78,11 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     for (name, text) in POLICIES {
         all.push(("policy", name.to_owned(), text.into()));
         if let Ok(policy) = Policy::parse(text, "seed") {
-            all.push(("credential", name.to_owned(), credential(policy)));
+            let credential = credential(policy);
+            if credential.encode() != credential.encode_to_travel() {
+                all.push(("credential", format!("{name}-travels"), credential.encode_to_travel().to_vec()));
+            }
+            all.push(("credential", name.to_owned(), credential.encode().to_vec()));
         }
     }
     all.push(("credential", "foreign".to_owned(), b"#!/bin/sh\n".to_vec()));
@@ -206,12 +211,12 @@ fn cards(seed: &mut dyn FnMut(&str, Vec<u8>)) {
     seed("short", vec![0x14; 20]);
 }
 
-fn credential(policy: Policy) -> Vec<u8> {
+fn credential(policy: Policy) -> Credential {
     let key = |_| PartitionKey { epoch: 3, key: Secret32::from_bytes([3; 32]) };
     let partitions = policy.partitions().iter().map(key).collect();
     let tuning = Tuning { epoch_records: 4, ..Tuning::default() };
     let job_secret = Secret32::from_bytes([2; 32]);
-    Credential { job_id: [1; 16], job_secret, policy, partitions, tuning }.encode().to_vec()
+    Credential { job_id: [1; 16], job_secret, policy, partitions, tuning }
 }
 
 fn records(seed: &mut dyn FnMut(String, Vec<u8>)) {

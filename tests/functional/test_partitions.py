@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from functional.test_enroll import Site
 from harness.hosts import hosts
 from harness.mpis import Mpi
+from harness.site import Site
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.mpis("mpich")]
 

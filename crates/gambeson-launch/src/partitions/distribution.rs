@@ -11,7 +11,8 @@ use gambeson_link::{Attributes, Domain, Endpoint, Expected, Handlers, KeyHash, P
 use serde_json::Value;
 
 use super::message::{Fetch, Grant, LENGTH_MAX, decode, encode};
-use super::registry::{Registry, Source, Wanting};
+use super::record::Source;
+use super::registry::{Registry, Wanting};
 use crate::Error;
 use crate::audit_log::AuditLog;
 use crate::authority::{Authority, Site};
@@ -61,7 +62,7 @@ impl Distribution {
             let mut seen = None;
             loop {
                 let changed = registry.changed();
-                // What is changed within the resolution of the file system's clock would show late; so what is new is read twice.
+                // Two changes may have one time, as the file system's clock has it; so what is new is read again.
                 let is_new = changed != seen || changed.is_some_and(|at| at.elapsed().is_ok_and(|age| age < 3 * LOOK));
                 if is_new && let Some(domain) = domain.upgrade() {
                     match registry.partners() {
@@ -205,8 +206,8 @@ impl Holder {
         Holder { domain: Arc::downgrade(domain), folder, host, registry, held: Mutex::default() }
     }
 
-    /// The secret for a job that began in some epoch, or begins now (0). The authority's host is asked each time, so that who
-    /// was removed is refused at once; while it does not answer, what it said within [`LEASE`] holds.
+    /// The secret for a job that began in some epoch, or begins now (0). The authority's host is asked each time, so
+    /// that who was removed is refused at once; while it does not answer, what it said within [`LEASE`] holds.
     pub(super) fn secret(&self, partition: &str, epoch: u32) -> Result<Grant, Error> {
         let outcome = self.fetch(partition);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
 //! How the accounts of a host ask its daemon for the key of a job: over a socket of the host's own.
 //!
 //! The socket has an abstract name (unix(7)), which the folder of the daemon's files is part of: there is one for each
-//! network namespace, and nothing of it stays behind. Anybody could take the name before the daemon; so who asks looks whose
-//! process answers, root's or his own, and the daemon looks who asks.
+//! network namespace, and nothing of it stays behind. Anybody could take the name before the daemon; so who asks looks
+//! whose process answers, root's or his own, and the daemon looks who asks.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -57,8 +57,8 @@ impl Desk {
     ) -> Result<Self, Error> {
         let cannot = |cause: io::Error| {
             Error::Unavailable(format!(
-                "no job on this host can run in a partition: the socket for that cannot be opened ({cause}); see whether \
-                 another daemon runs here"
+                "no job on this host can run in a partition: the socket for that cannot be opened ({cause}); see \
+                 whether another daemon runs here"
             ))
         };
         let address = address(folder).map_err(cannot)?;
@@ -145,7 +145,8 @@ impl Office {
         }
         match self.admitted.get(partition) {
             Some(accounts) if !accounts.iter().any(|name| name == account) => Err(Error::Refused(format!(
-                "{account} may not run jobs in partition {partition} on this host; its administrator can allow it in daemon.toml"
+                "{account} may not run jobs in partition {partition} on this host; its administrator can allow it in \
+                 daemon.toml"
             ))),
             _ => Ok(()),
         }
@@ -161,14 +162,16 @@ pub fn job_key(partition: &str, epoch: u32, job: &[u8; 16]) -> Result<PartitionK
     let found = folders.iter().find_map(|folder| UnixStream::connect_addr(&address(folder).ok()?).ok());
     let stream = found.ok_or_else(|| {
         Error::Unavailable(format!(
-            "the key of partition {partition} is to be had from this host's daemon, and none runs; start it: `gambeson daemon`"
+            "the key of partition {partition} is to be had from this host's daemon, and none runs; start it: \
+             `gambeson daemon`"
         ))
     })?;
     let lost = |cause: io::Error| Error::Unavailable(format!("this host's daemon did not answer ({cause}); try again"));
     let answers = socket_peercred(&stream).map_err(|cause| lost(cause.into()))?.uid;
     if !answers.is_root() && answers != geteuid() {
         return Err(Error::Refused(format!(
-            "a process of user {} answers in place of this host's daemon, and is told nothing; have the administrator end it",
+            "a process of user {} answers in place of this host's daemon, and is told nothing; have the administrator \
+             end it",
             answers.as_raw()
         )));
     }

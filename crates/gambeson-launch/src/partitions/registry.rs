@@ -1,17 +1,9 @@
-//! What the authority's host has of each partition: `authority/partitions/NAME.toml`, and its secret in `NAME.secret`.
+//! What the authority's host has of each partition, in `authority/partitions`, and who may have its secret.
 //!
-//! ```toml
-//! hosts = ["h1", "h2"]                  # members that are this site's
-//!
-//! [sites.west]                          # a partner site
-//! key = "<SHA-256 of the key of its authority's host>"
-//! hosts = ["w7"]                        # members that are its
-//! ```
-//! At a partner site the file says from whom the partition is, `[source]`, and there is no secret. Those of former epochs are
-//! nowhere: jobs that began in them have their keys, and nobody who was removed can have a member begin another there.
+//! Secrets of former epochs are nowhere: jobs that began in them have their keys, and nobody who was removed can have a
+//! member begin another there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -20,12 +12,9 @@ use std::time::SystemTime;
 
 use gambeson_link::KeyHash;
 use gambeson_proto::policy::is_partition;
-use gambeson_proto::secret::Secret32;
-use gambeson_site::directory::now;
-use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
 
 use super::message::Grant;
+use super::record::{Epoch, Partition, Partner, Source};
 use crate::Error;
 use crate::authority::{check_name, files};
 
@@ -33,42 +22,6 @@ use crate::authority::{check_name, files};
 #[derive(Clone, Debug)]
 pub struct Registry {
     folder: PathBuf,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Partition {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    source: Option<Source>,
-    #[serde(default)]
-    hosts: BTreeSet<String>,
-    #[serde(default)]
-    sites: BTreeMap<String, Partner>,
-}
-
-/// Where a partner site has a partition from.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Source {
-    /// The daemon of the authority's host there, as `HOST:PORT`.
-    pub address: String,
-    /// SHA-256 of that host's key.
-    pub key: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Partner {
-    key: String,
-    hosts: BTreeSet<String>,
-}
-
-/// The secret that a partition has.
-struct Epoch {
-    number: u32,
-    /// In seconds since 1970.
-    began: u64,
-    secret: Secret32,
 }
 
 /// A partition, for people.
@@ -134,15 +87,16 @@ impl Registry {
         let mut partition = self.own(name)?;
         if let Some(site) = site.filter(|site| !partition.sites.contains_key(*site)) {
             return Err(Error::Senseless(format!(
-                "{name} is shared with no site {site}; `gambeson partition share {name} --with {site} --key KEY` does that first"
+                "{name} is shared with no site {site}; `gambeson partition share {name} --with {site} --key KEY` does \
+                 that first"
             )));
         }
         partition.add(hosts, site)?;
         self.write(name, &partition)
     }
 
-    /// Makes hosts members no longer. Unless `rotates` is said to be false a new epoch begins, which is what comes back:
-    /// the secret that they have nobody can take from them.
+    /// Makes hosts members no longer. If it `rotates` a new epoch begins, whose number comes back: the secret that they
+    /// have nobody can take from them.
     ///
     /// # Errors
     /// When one is no member.
@@ -185,8 +139,8 @@ impl Registry {
             let known = self.read(&other)?.sites;
             if let Some((known, _)) = known.iter().find(|(known, held)| (held.key == key) != (*known == site)) {
                 return Err(Error::Senseless(format!(
-                    "{other} is shared with {known}, which has that name or that key and not both; a site has one key here: end \
-                     that with `gambeson partition unshare {other} --with {known}`"
+                    "{other} is shared with {known}, which has that name or that key and not both; a site has one key \
+                     here: end that with `gambeson partition unshare {other} --with {known}`"
                 )));
             }
         }
@@ -253,8 +207,8 @@ impl Registry {
         Ok(self.read(name)?.source)
     }
 
-    /// The keys of other sites' authorities' hosts: of those that partitions are shared with under the site's name, of those
-    /// that they are from without.
+    /// The keys of other sites' authorities' hosts: of those that partitions are shared with under the site's name, of
+    /// those that they are from without.
     pub(super) fn partners(&self) -> Result<BTreeMap<KeyHash, Option<String>>, Error> {
         let mut partners = BTreeMap::new();
         for name in self.names()? {
@@ -358,55 +312,6 @@ impl Registry {
 
     fn write_epoch(&self, name: &str, epoch: &Epoch) -> Result<(), Error> {
         files::write(&self.file(name, "secret"), 0o600, epoch.encode().as_bytes())
-    }
-}
-
-impl Partition {
-    fn add(&mut self, hosts: &[String], site: Option<&str>) -> Result<(), Error> {
-        for host in hosts {
-            check_name(host)?;
-            let host = host.to_ascii_lowercase();
-            // A job tells its hosts by their names.
-            if self.hosts.contains(&host) || self.sites.values().any(|partner| partner.hosts.contains(&host)) {
-                return Err(Error::Senseless(format!("a host {host} is a member already")));
-            }
-            match site {
-                None => self.hosts.insert(host),
-                Some(site) => self.sites.get_mut(site).expect("the caller has looked").hosts.insert(host),
-            };
-        }
-        Ok(())
-    }
-}
-
-impl Epoch {
-    fn new(number: u32) -> Result<Self, Error> {
-        let mut drawn = Ok(());
-        let secret = Secret32::filled(|bytes| drawn = getrandom::fill(bytes));
-        drawn.map_err(|cause| Error::Unavailable(format!("the kernel gives no random numbers: {cause}")))?;
-        Ok(Epoch { number, began: now(), secret })
-    }
-
-    /// A line: its number, when it began, and the secret in 64 hexadecimal digits.
-    fn encode(&self) -> Zeroizing<String> {
-        // With room for all of it, so that no copy is left where a longer one did not fit.
-        let mut text = Zeroizing::new(String::with_capacity(128));
-        write!(*text, "{} {} ", self.number, self.began).expect("there is room");
-        self.secret.as_bytes().iter().for_each(|byte| write!(*text, "{byte:02x}").expect("there is room"));
-        text.push('\n');
-        text
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut words = text.strip_suffix('\n')?.split(' ');
-        let (number, began, digits) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?);
-        let is_hex = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        if number == 0 || !is_hex || words.next().is_some() {
-            return None;
-        }
-        let byte = |at: usize| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("two digits");
-        let secret = Secret32::filled(|bytes| bytes.iter_mut().enumerate().for_each(|(at, to)| *to = byte(at)));
-        (!secret.is_wiped()).then_some(Epoch { number, began, secret })
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Place {
 pub struct Decision {
     /// How their messages, or their links, are protected.
     pub protection: Protection,
-    /// The partition whose key goes into theirs: the one that the job runs in, or else the first that both hosts belong to.
+    /// The partition whose key goes into theirs: the one that the job runs in, or the first that both hosts belong to.
     pub partition: Option<usize>,
     /// The rule that decided, counted over all layers; none when a default did.
     pub rule: Option<usize>,
