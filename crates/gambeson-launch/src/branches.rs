@@ -15,15 +15,16 @@ use std::thread;
 use std::time::Duration;
 
 use gambeson_link::{Domain, Expected, Startpoint};
+use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::wire::{self, ALL, ENDPOINT, Event, Host, INPUT, Order, SIGNAL, START, Signature, Start, WINDOW, numbered};
+use crate::wire::{self, ALL, ENDPOINT, Event, Host, INPUT, Order, SIGNAL, START, Secret, Signature, Start, WINDOW, numbered};
 
 /// An order as it is passed on.
 pub(crate) struct Passed {
     pub(crate) order: Order,
     /// The same as it was signed.
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Secret,
     pub(crate) signature: Option<Signature>,
 }
 
@@ -97,7 +98,7 @@ impl Branch {
     ) -> Result<(), gambeson_link::Error> {
         let Passed { bytes, signature, .. } = &*self.passed;
         let start = Start { order: bytes.clone(), hosts: hosts.to_vec(), signature: signature.clone() };
-        let mut answers = there.stream_owned(START, &wire::encode(&start))?;
+        let mut answers = there.stream_owned(START, &Zeroizing::new(wire::encode(&start)))?;
         self.controls.places().extend(self.open.iter().map(|&number| (number, there.clone())));
         drop(there);
         while !self.controls.0.unwanted.load(Ordering::Relaxed) {

@@ -18,6 +18,7 @@ use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, LinkName, Pe
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::{Value, json};
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::audit_log::AuditLog;
 use crate::authority::{self, Authority, Kind, Member, Renewer, renew};
@@ -227,7 +228,7 @@ impl Office {
     /// Whether an order may begin, with what each process is to be.
     fn admit(&self, request: &Request) -> Result<Admitted, String> {
         let judged = wire::decode::<Start>(&request.payload).and_then(|start| {
-            let order = Order::decode(&start.order)?;
+            let order = Order::decode(start.order.as_bytes())?;
             let Start { order: bytes, hosts, signature } = start;
             if hosts.is_empty() || hosts.iter().any(|&host| host as usize >= order.hosts.len()) {
                 return Err("the order is passed on to no host, or to one that is not in it".into());
@@ -236,7 +237,7 @@ impl Office {
             let permission = match signature.clone().filter(|_| by_another) {
                 None => self.rules.judge(&request.peer, &order.account)?,
                 Some(signature) => {
-                    let signer = self.signer(&order, &bytes, hosts[0], signature)?;
+                    let signer = self.signer(&order, bytes.as_bytes(), hosts[0], signature)?;
                     self.rules.judge(&signer, &order.account)?
                 }
             };
@@ -271,6 +272,7 @@ impl Office {
 
     fn fulfil(&self, request: &mut Request, inbox: &Arc<Inbox>, admitted: Admitted) -> Result<(), String> {
         let Admitted { hosts, permission, passed } = admitted;
+        request.payload.zeroize();
         let order = &passed.order;
         let (&own, others) = hosts.split_first().expect("it was looked at");
         let id: String = order.id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -299,7 +301,9 @@ impl Office {
             (number, process.program, process.environment.clone())
         };
         let processes = here.iter().map(process).collect();
-        let work = wire::encode(&Work { account, execution, programs: order.programs.clone(), processes });
+        let (programs, context) = (order.programs.clone(), order.context.clone());
+        let work = Work { account, execution, programs, processes, context };
+        let work = Zeroizing::new(wire::encode(&work));
         let controls = Controls::default();
         if !others.is_empty() {
             let domain = self.domain.upgrade().ok_or("this daemon is closing")?;
@@ -307,6 +311,7 @@ impl Office {
             pass_on(&domain, &passed, others, &controls, move |number, event| say.put_below(number, event));
         }
         let keeper = self.nursery.keeper(&work);
+        drop(work);
         let keeper = keeper.map_err(|cause| format!("this host's daemon can make no process ({cause})"));
         let keeper = keeper.inspect_err(|_| controls.leave())?;
         let mut serving = Serving::new(request, inbox, keeper, &here, below, controls.clone());

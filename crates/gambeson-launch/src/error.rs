@@ -27,3 +27,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<gambeson_link::Error> for Error {
+    fn from(cause: gambeson_link::Error) -> Self {
+        use gambeson_link::Error::{Handler, Identity, Policy, Refused, Startpoint};
+        match &cause {
+            Refused(_) | Startpoint(_) | Handler(_) | Identity(_) | Policy(_) => Error::Refused(cause.to_string()),
+            _ => Error::Unavailable(cause.to_string()),
+        }
+    }
+}

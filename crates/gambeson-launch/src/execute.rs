@@ -23,6 +23,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
+use crate::context;
 use crate::wire::{Program, Streams, Variable};
 
 /// What somebody may run, and with how much of the host.
@@ -77,6 +78,7 @@ pub(crate) fn execute(
     execution: &Execution,
     program: &Program,
     environment: &[Variable],
+    context: Option<OwnedFd>,
 ) -> Result<Started, String> {
     let variables = variables(account, execution, program, environment)?;
     enter(account, Path::new(program.directory.as_os()))?;
@@ -90,11 +92,14 @@ pub(crate) fn execute(
     let mut arguments = program.arguments.iter().map(|argument| argument.as_os());
     command.arg0(arguments.next().expect("argv[0] is there")).args(arguments);
     command.env_clear().envs(variables);
+    if let Some(context) = &context {
+        command.env(context::VARIABLE, context.as_raw_fd().to_string());
+    }
     let (ours, terminal) =
         connect(&mut command, program.streams).map_err(|cause| format!("its streams cannot be made ({cause})"))?;
     let limits = execution.limits;
     let script = pinned.as_ref().filter(|file| is_script(file));
-    bind(&mut command, terminal, limits, script.map(AsRawFd::as_raw_fd));
+    bind(&mut command, terminal, limits, [script.map(AsRawFd::as_raw_fd), context.as_ref().map(AsRawFd::as_raw_fd)]);
     let child = command.spawn().map_err(|cause| format!("{} cannot be started ({cause})", named.display()))?;
     let pid = Pid::from_child(&child);
     Ok(Started { pid, streams: ours })
@@ -260,7 +265,7 @@ fn connect(command: &mut Command, streams: Streams) -> io::Result<(Vec<OwnedFd>,
 
 /// Has the process begin with a session of its own, within its limits, and end with its keeper.
 #[allow(unsafe_code)]
-fn bind(command: &mut Command, terminal: bool, limits: Limits, kept: Option<i32>) {
+fn bind(command: &mut Command, terminal: bool, limits: Limits, kept: [Option<i32>; 2]) {
     let begin = move || {
         setsid()?;
         if terminal {
@@ -272,8 +277,8 @@ fn bind(command: &mut Command, terminal: bool, limits: Limits, kept: Option<i32>
                 setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?;
             }
         }
-        if let Some(kept) = kept {
-            // SAFETY: the descriptor is open; the parent holds it until the process has begun.
+        for kept in kept.into_iter().flatten() {
+            // SAFETY: the descriptors are open; the parent holds them until the process has begun.
             let kept = unsafe { std::os::fd::BorrowedFd::borrow_raw(kept) };
             rustix::io::fcntl_setfd(kept, rustix::io::FdFlags::empty())?;
         }

@@ -18,11 +18,13 @@ use rustix::process::{
     set_child_subreaper, set_dumpable_behavior, umask, wait,
 };
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::account::Account;
+use crate::context;
 use crate::execute::{Execution, Started, execute};
 use crate::nursery::{receive, send};
-use crate::wire::{self, Program, Status, Variable};
+use crate::wire::{self, Program, Secret, Status, Variable};
 
 /// What a keeper is to do.
 #[derive(Serialize, Deserialize)]
@@ -34,6 +36,8 @@ pub(crate) struct Work {
     pub(crate) programs: Vec<Program>,
     /// By the number that each has in the order.
     pub(crate) processes: Vec<(u32, u32, Vec<Variable>)>,
+    /// What each of them gets for itself.
+    pub(crate) context: Secret,
 }
 
 /// What it is told later.
@@ -62,13 +66,15 @@ pub(crate) fn keep(daemon: OwnedFd, work: OwnedFd) {
     for (number, program, environment) in &work.processes {
         keeper.start(*number, &work, &work.programs[*program as usize], environment);
     }
+    // With what is secret in it.
+    drop(work);
     keeper.watch();
     end_descendants();
 }
 
 /// Reads the work and becomes the account: from then on nothing here is root's.
 fn become_account(work: OwnedFd) -> Result<Work, String> {
-    let mut bytes = Vec::new();
+    let mut bytes = Zeroizing::new(Vec::new());
     let mut file = File::from(work);
     file.rewind()
         .and_then(|()| file.read_to_end(&mut bytes))
@@ -90,7 +96,10 @@ struct Keeper {
 
 impl Keeper {
     fn start(&mut self, number: u32, work: &Work, program: &Program, environment: &[Variable]) {
-        let begun = execute(&work.account, &work.execution, program, environment).and_then(|started| {
+        let context = (!work.context.as_bytes().is_empty()).then(|| context::deliver(number, &work.context)).transpose();
+        let context = context.map_err(|cause| format!("its security context cannot be handed to it ({cause})"));
+        let begun = context.and_then(|context| execute(&work.account, &work.execution, program, environment, context));
+        let begun = begun.and_then(|started| {
             let Started { pid, streams } = started;
             let watch = pidfd_open(pid, PidfdFlags::empty());
             let watch = watch.map_err(|cause| format!("it cannot be watched ({cause})"))?;

@@ -6,6 +6,7 @@
 //! | [`daemon`], [`rules`], [`audit_log`] | `gambesond`: who may start what, and what was started |
 //! | [`partitions`] | hosts that share a secret, and who gets it |
 //! | [`requester`], `branches` | who wants processes; how an order reaches many hosts |
+//! | [`creator`], [`processes`], [`child`] | programs that start processes of their own, and those processes |
 //! | [`wire`] | orders for processes, and what is said of them |
 //! | [`nursery`] | keepers of processes, forked from a process that holds no secret |
 #![deny(unsafe_code)]
@@ -14,12 +15,16 @@ mod account;
 pub mod audit_log;
 pub mod authority;
 mod branches;
+pub mod child;
+mod context;
+pub mod creator;
 pub mod daemon;
 mod error;
 mod execute;
 mod keeper;
 pub mod nursery;
 pub mod partitions;
+pub mod processes;
 pub mod requester;
 pub mod rules;
 mod serve;

@@ -13,7 +13,7 @@ use crate::authority::{Kind, Member, hosts, renew};
 pub use crate::branches::Controls;
 use crate::branches::{self, Passed, WIDTH, pass_on};
 use crate::error::Error;
-use crate::wire::{self, Event, Health, Host, KILL, LIST, Order, Running, STATUS, Streams};
+use crate::wire::{self, Event, Health, Host, KILL, LIST, Order, Running, STATUS, Secret, Streams};
 
 /// A place from which processes are ordered.
 pub struct Requester {
@@ -52,9 +52,9 @@ impl Requester {
         order.until = now() + TIME_TO_BEGIN;
         let hosts: BTreeSet<u32> = order.processes.iter().map(|process| process.host).collect();
         let hosts: Vec<u32> = hosts.into_iter().collect();
-        let bytes = wire::encode(&order);
+        let bytes = Secret::from(wire::encode(&order));
         let is_silent = order.programs.iter().all(|program| program.streams == Streams::Output);
-        let signed = (is_silent && hosts.len() > WIDTH).then(|| self.domain.sign_order(&bytes)).transpose();
+        let signed = (is_silent && hosts.len() > WIDTH).then(|| self.domain.sign_order(bytes.as_bytes())).transpose();
         let signature = signed.map_err(|cause| Error::Refused(cause.to_string()))?.map(Into::into);
         let left = order.processes.len();
         let (say, events) = channel();

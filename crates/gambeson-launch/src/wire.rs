@@ -8,10 +8,14 @@
 //! The link seals and proves all of it. An order is the same bytes at every host that has a part in it.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use gambeson_link::Signed;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
+
+use crate::authority::PORT;
 
 /// The name under which a daemon publishes its endpoint.
 pub const ENDPOINT: &str = "gambesond";
@@ -63,6 +67,42 @@ impl<T: Into<OsString>> From<T> for Text {
 /// A variable and its value.
 pub type Variable = (Text, Text);
 
+/// Bytes for those alone that they are meant for: not shown, and wiped when they go.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&[u8]> for Secret {
+    fn from(bytes: &[u8]) -> Self {
+        Secret(bytes.to_vec())
+    }
+}
+
+impl From<Vec<u8>> for Secret {
+    fn from(bytes: Vec<u8>) -> Self {
+        Secret(bytes)
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Secret({} bytes)", self.0.len())
+    }
+}
+
 /// What one process or many of them are to be (secure-nexus paper, section 5.1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
@@ -99,6 +139,17 @@ pub struct Host {
     pub address: String,
 }
 
+impl Host {
+    /// `NAME`, or `NAME=ADDRESS:PORT` where its daemon listens elsewhere.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text.split_once('=') {
+            Some((name, address)) => Host { name: name.into(), address: address.into() },
+            None => Host { name: text.into(), address: format!("{text}:{PORT}") },
+        }
+    }
+}
+
 /// One process of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
@@ -125,13 +176,15 @@ pub struct Order {
     pub programs: Vec<Program>,
     /// Which they are.
     pub processes: Vec<Process>,
+    /// The security context of each of them, which comes to it by a descriptor of its own; none if this is empty.
+    pub context: Secret,
 }
 
 /// What [`START`] takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// An encoded [`Order`].
-    pub order: Vec<u8>,
+    pub order: Secret,
     /// The places of the hosts that the daemon is to see to: its own first, then those that it passes the order on to.
     pub hosts: Vec<u32>,
     /// The requester's signature, by which those know him that the order is passed on to.
@@ -304,6 +357,7 @@ mod tests {
             hosts: vec![Host { name: "h1".into(), address: "10.77.0.1:7200".into() }],
             programs: vec![program],
             processes: vec![Process { host: 0, program: 0, environment: Vec::new() }; 3],
+            context: Secret::from(&b"between them"[..]),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use gambeson_proto::credential::Credential;
 use gambeson_site::job;
 
 use crate::domain::Config;
@@ -17,18 +18,28 @@ impl Config {
     /// When the process belongs to no job, others could have got at the job's secret, or the site's directory does not
     /// hold.
     pub fn from_job() -> Result<Self, Error> {
-        let job::Job { directory, credential } = job::find("this program").map_err(Error::identity)?;
-        let trust = Trust::default().job(credential.job_keys());
+        let job::Job { directory, mut credential } = job::find("this program").map_err(Error::identity)?;
         // Where rules were written is for sentences alone, so a file that is not there costs no more than that.
         let rules = fs::read_to_string(directory.join("rules")).unwrap_or_default();
-        let policy = credential.policy.with_origins(rules.lines().map(str::to_owned).collect());
-        let mut config = Config::new(Identity::generate()?, trust);
-        config.host = job::host_name();
+        credential.policy = credential.policy.with_origins(rules.lines().map(str::to_owned).collect());
+        let mut config = Config::of_job(credential)?;
         config.rank = job::rank();
-        config.partitions = Some((policy.clone(), credential.partitions));
-        config.policy = policy;
         config.site = Source::of_folder(&directory)?;
         config.job = Some(directory);
+        Ok(config)
+    }
+
+    /// A domain of the job whose credential this is: a fresh key, the job's secret to prove, this host, and the policy of
+    /// the job. It listens nowhere yet.
+    ///
+    /// # Errors
+    /// When the system gives no randomness.
+    pub fn of_job(credential: Credential) -> Result<Self, Error> {
+        let trust = Trust::default().job(credential.job_keys());
+        let mut config = Config::new(Identity::generate()?, trust);
+        config.host = job::host_name();
+        config.partitions = Some((credential.policy.clone(), credential.partitions));
+        config.policy = credential.policy;
         Ok(config)
     }
 }

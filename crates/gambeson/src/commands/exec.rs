@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use gambeson_launch::authority::{PORT, user_folder};
+use gambeson_launch::authority::user_folder;
 use gambeson_launch::requester::{Controls, Heard, Ordered, Requester};
-use gambeson_launch::wire::{Event, Host, Order, Process, Program, Status as Ended, Streams, Text, Variable};
+use gambeson_launch::wire::{Event, Host, Order, Process, Program, Secret, Status as Ended, Streams, Text, Variable};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -135,7 +135,7 @@ impl Arguments {
         let mut id = [0; 16];
         getrandom::fill(&mut id)
             .map_err(|cause| Failure::system(format!("the kernel gives no random numbers ({cause})")))?;
-        let hosts: Vec<_> = self.hosts.iter().map(|text| host(text)).collect();
+        let hosts: Vec<_> = self.hosts.iter().map(|text| Host::parse(text)).collect();
         let streams = match (self.terminal, hosts.len() as u32 * self.copies) {
             (true, 1) => tcgetwinsize(io::stdin())
                 .map_or(Streams::Terminal(24, 80), |size| Streams::Terminal(size.ws_row, size.ws_col)),
@@ -153,7 +153,7 @@ impl Arguments {
         let numbered = 0..hosts.len() as u32;
         let processes = numbered.flat_map(|host| (0..self.copies).map(move |_| host));
         let processes = processes.map(|host| Process { host, program: 0, environment: Vec::new() }).collect();
-        Ok(Order { id, until: 0, account: self.account.clone(), hosts, programs: vec![program], processes })
+        Ok(Order { id, until: 0, account: self.account.clone(), hosts, programs: vec![program], processes, context: Secret::default() })
     }
 
     fn variables(&self) -> Result<Vec<Variable>, Failure> {
@@ -175,14 +175,6 @@ impl Arguments {
             });
         }
         Ok(variables)
-    }
-}
-
-/// A host as it is given on the command line: `NAME`, or `NAME=ADDRESS:PORT`.
-pub(super) fn host(text: &str) -> Host {
-    match text.split_once('=') {
-        Some((name, address)) => Host { name: name.into(), address: address.into() },
-        None => Host { name: text.into(), address: format!("{text}:{PORT}") },
     }
 }
 

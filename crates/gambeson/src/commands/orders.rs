@@ -7,12 +7,11 @@ use std::thread;
 use clap::Args;
 use gambeson_launch::authority::user_folder;
 use gambeson_launch::requester::Requester;
-use gambeson_launch::wire::Health;
+use gambeson_launch::wire::{Health, Host};
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::json;
 
-use super::exec::host;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::machine;
 
@@ -40,7 +39,7 @@ impl List {
         let requester = Requester::new(&self.folder.clone().unwrap_or_else(user_folder))?;
         let hosts = if self.hosts.is_empty() { vec![machine::host_name()] } else { self.hosts.clone() };
         let (mut all, mut failure) = (Vec::new(), None);
-        for host in hosts.iter().map(|text| host(text)) {
+        for host in hosts.iter().map(|text| Host::parse(text)) {
             match requester.list(&host) {
                 Ok(running) => all.extend(running.into_iter().map(|one| (host.name.clone(), one))),
                 Err(cause) => {
@@ -85,7 +84,7 @@ impl Kill {
         let requester = Requester::new(&self.folder.clone().unwrap_or_else(user_folder))?;
         let hosts = if self.hosts.is_empty() { vec![machine::host_name()] } else { self.hosts.clone() };
         let mut found = Vec::new();
-        for host in hosts.iter().map(|text| host(text)) {
+        for host in hosts.iter().map(|text| Host::parse(text)) {
             let running = requester.list(&host)?;
             found.extend(
                 running
@@ -135,7 +134,7 @@ impl Hosts {
     pub(crate) fn execute(&self) -> Result<ExitCode, Failure> {
         let requester = Requester::new(&self.folder.clone().unwrap_or_else(user_folder))?;
         let names = if self.hosts.is_empty() { requester.hosts()? } else { self.hosts.clone() };
-        let hosts: Vec<_> = names.iter().map(|text| host(text)).collect();
+        let hosts: Vec<_> = names.iter().map(|text| Host::parse(text)).collect();
         let ask = |host| requester.status(host);
         let ask = &ask;
         let said: Vec<_> = thread::scope(|scope| {
