@@ -5,6 +5,7 @@
 //! in any file system. Who takes the context wipes it, and it can be taken once.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -46,7 +47,11 @@ pub(crate) fn deliver(number: u32, context: &Secret) -> io::Result<OwnedFd> {
 
 /// This process's number and its context, which is nowhere else after that.
 pub(crate) fn take() -> Result<(u32, Context), Error> {
-    let Some(descriptor) = env::var_os(VARIABLE) else {
+    take_from(env::var_os(VARIABLE).as_deref())
+}
+
+fn take_from(variable: Option<&OsStr>) -> Result<(u32, Context), Error> {
+    let Some(descriptor) = variable else {
         return Err(Error::Refused(format!(
             "this process has no security context ({VARIABLE} is not set); it must be made by start_process"
         )));
@@ -98,3 +103,48 @@ pub(crate) fn facing(others: impl IntoIterator<Item = impl ToSocketAddrs>) -> Op
 const MAGIC: [u8; 8] = *b"GBSNCTX1";
 /// No order has more.
 const LONGEST: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn delivered() -> (OwnedFd, String) {
+        let secret = || Secret::from(&b"between us"[..]);
+        let (credential, ready, creator, own) = (secret(), secret(), Secret::default(), secret());
+        let context = Context { order: [7; 16], credential, ready, creator, own };
+        let memory = deliver(3, &Secret::from(wire::encode(&context).as_slice())).unwrap();
+        let variable = memory.as_raw_fd().to_string();
+        (memory, variable)
+    }
+
+    fn refusal(variable: &str) -> String {
+        take_from(Some(variable.as_ref())).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_context_is_taken_once() {
+        let (memory, variable) = delivered();
+        let (number, context) = take_from(Some(variable.as_ref())).unwrap();
+        assert_eq!((number, context.own.as_bytes()), (3, &b"between us"[..]));
+        assert_eq!(File::from(memory.try_clone().unwrap()).metadata().unwrap().len(), 0, "it is not there any more");
+        assert!(refusal(&variable).contains("was taken already"));
+    }
+
+    #[test]
+    fn what_is_no_context_is_left_alone() {
+        assert!(take_from(None).map(drop).unwrap_err().to_string().contains("made by start_process"));
+        assert!(refusal("first").contains("no number of a descriptor"));
+        assert!(refusal("4000000").contains("is lost"));
+        let mut other = File::from(memfd_create("another", MemfdFlags::CLOEXEC).unwrap());
+        other.write_all(&[b'x'; 100]).unwrap();
+        assert!(refusal(&other.as_raw_fd().to_string()).contains("something else is there"));
+        let mut kept = Vec::new();
+        other.rewind().and_then(|()| other.read_to_end(&mut kept)).unwrap();
+        assert_eq!(kept, [b'x'; 100]);
+        let (memory, variable) = delivered();
+        File::from(memory.try_clone().unwrap()).set_len(40).unwrap();
+        assert!(refusal(&variable).contains("none of this version"));
+    }
+}

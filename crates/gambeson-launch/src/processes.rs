@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use gambeson_link::Capability;
@@ -52,6 +52,7 @@ impl Output for Here {
 pub struct Processes {
     board: Arc<Board>,
     controls: Controls,
+    attending: Option<JoinHandle<()>>,
 }
 
 impl Processes {
@@ -59,8 +60,16 @@ impl Processes {
         let (controls, theirs) = (ordered.controls(), board.clone());
         let attend = thread::Builder::new().name("gambeson-launch".into());
         let attending = attend.spawn(move || theirs.attend(ordered, output));
-        attending.map_err(|cause| Error::Unavailable(format!("there is no thread for the processes ({cause})")))?;
-        Ok(Processes { board, controls })
+        let attending =
+            attending.map_err(|cause| Error::Unavailable(format!("there is no thread for the processes ({cause})")))?;
+        Ok(Processes { board, controls, attending: Some(attending) })
+    }
+
+    /// Ends them, and waits until their daemons were told, as dropping it does not.
+    pub fn end(mut self) {
+        self.controls.leave();
+        // A panic of the program's own `output` was said where it happened.
+        let _ = self.attending.take().map(JoinHandle::join);
     }
 
     /// How many there are.
@@ -287,3 +296,69 @@ impl Board {
 }
 
 const LONG: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    use gambeson_link::{Attributes, Config, Domain, Handlers, Identity, Trust};
+
+    use super::*;
+
+    fn board() -> Arc<Board> {
+        Arc::new(Board::new(["h1", "h2"].map(String::from).into_iter()))
+    }
+
+    fn startpoint() -> Capability {
+        let domain = Domain::open(Config::new(Identity::generate().unwrap(), Trust::default())).unwrap();
+        domain.endpoint(Attributes::default(), Handlers::new()).unwrap().startpoint([]).unwrap()
+    }
+
+    fn ends(board: &Board, process: u32, how: Result<Status, String>) {
+        let mut states = board.states();
+        states[process as usize].ended = Some(how);
+        board.tell(states, process);
+    }
+
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_process_is_ready_once() {
+        let (board, startpoint) = (board(), startpoint());
+        assert!(board.wait(1, Duration::ZERO, Board::startpoint).is_none());
+        board.ready(1, startpoint.clone()).unwrap();
+        assert!(board.ready(1, startpoint.clone()).unwrap_err().contains("said already"));
+        assert!(board.ready(2, startpoint.clone()).unwrap_err().contains("no process 2"));
+        assert_eq!(board.wait(1, Duration::ZERO, Board::startpoint).unwrap().unwrap().name(), startpoint.name());
+        // That it ended later changes nothing of that.
+        ends(&board, 1, Ok(Status::Exited(0)));
+        assert!(board.wait(1, Duration::ZERO, Board::startpoint).unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_process_that_ends_before_that_is_waited_for_no_more() {
+        let board = board();
+        let count = Arc::new(Count(AtomicU32::new(0)));
+        let waker = Waker::from(count.clone());
+        let coming = board.clone();
+        let mut future = pin!(poll_fn(move |context| coming.poll(0, context, Board::startpoint)));
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        ends(&board, 1, Ok(Status::Exited(0)));
+        assert_eq!(count.0.load(Ordering::Relaxed), 0, "another one's end is none of its");
+        ends(&board, 0, Ok(Status::Killed(9)));
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        let Poll::Ready(Err(why)) = future.as_mut().poll(&mut Context::from_waker(&waker)) else { panic!("it waits") };
+        assert!(why.to_string().starts_with("process 0 on h1 was ended by signal 9 before it was ready"), "{why}");
+        ends(&board, 1, Err("h2: nobody is there".into()));
+        let why = board.wait(1, Duration::ZERO, Board::status).unwrap().unwrap_err();
+        assert_eq!(why.to_string(), "process 1 on h2 has failed: nobody is there");
+    }
+}

@@ -1,10 +1,11 @@
-//! `gambeson._native`: what `gambeson.open` and the Python packages `gambeson.link` and `gambeson.sim` call. Experiments and outcomes cross as
-//! JSON, tables as Arrow; Python's lock is held by no run. The Python side (python/gambeson) has the types and the words.
+//! `gambeson._native`: what `gambeson.open` and the Python packages `gambeson.link`, `gambeson.launch` and `gambeson.sim` call.
+//! Experiments and outcomes cross as JSON, tables as Arrow; Python's lock is held by no run. The Python side (python/gambeson) has the types and the words.
 #![deny(unsafe_code)]
 
 mod errors;
 mod file;
 mod journal;
+mod launch;
 mod link;
 mod sweep;
 mod table;
@@ -25,7 +26,7 @@ use sweep::NativeSweep;
 use table::NativeTable;
 use watch::watched;
 
-/// Sealed files, for gambeson.open; links, for gambeson.link; the simulator, for gambeson.sim.
+/// Sealed files, for gambeson.open; links, for gambeson.link; processes, for gambeson.launch; the simulator, for gambeson.sim.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -35,6 +36,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("StuckError", py.get_type::<StuckError>())?;
     module.add("StoppedError", py.get_type::<StoppedError>())?;
     link::add(module)?;
+    launch::add(module)?;
     module.add_class::<file::NativeFile>()?;
     module.add_class::<journal::NativeJournalKeys>()?;
     module.add_class::<NativeSweep>()?;

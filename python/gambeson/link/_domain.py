@@ -144,7 +144,16 @@ class Domain(Closing):
         return domain
 
     def _open(self, options: _native.Options) -> None:
-        self._native = _native.NativeDomain(options)
+        self._take(_native.NativeDomain(options))
+
+    @classmethod
+    def _of(cls, native: _native.NativeDomain) -> Self:
+        domain = cls.__new__(cls)
+        domain._take(native)
+        return domain
+
+    def _take(self, native: _native.NativeDomain) -> None:
+        self._native = native
         self._endpoints: set[Endpoint] = set()
         _open.add(self)
 

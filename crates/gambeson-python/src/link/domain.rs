@@ -51,6 +51,11 @@ struct Options {
 type Refused = (u64, u64, u64, Vec<(u8, u64)>);
 
 impl NativeDomain {
+    /// A domain that somebody else has, too.
+    pub(crate) fn shared(domain: Arc<Domain>) -> Self {
+        NativeDomain(Mutex::new(Some(Held::shared(domain))), Teller::default())
+    }
+
     fn domain(&self) -> PyResult<Held<Domain>> {
         let domain = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         domain.ok_or_else(|| raised(Error::Lost("this domain was closed".into())))

@@ -15,6 +15,16 @@ impl<T: Send + Sync> Held<T> {
     pub(crate) fn new(inner: T) -> Self {
         Held(Some(Arc::new(inner)))
     }
+
+    /// What others may have, too.
+    pub(crate) fn shared(inner: Arc<T>) -> Self {
+        Held(Some(inner))
+    }
+
+    /// It, for who has it last.
+    pub(crate) fn last(mut self) -> Option<T> {
+        self.0.take().and_then(Arc::into_inner)
+    }
 }
 
 impl<T: Send + Sync> Clone for Held<T> {

@@ -5,10 +5,10 @@
 //! locked: handlers are threaded ones, and who hears that an answer has come is a thread of this module's ([`future`]).
 
 pub(crate) mod buffer;
-mod domain;
-mod future;
+pub(crate) mod domain;
+pub(crate) mod future;
 mod group;
-mod held;
+pub(crate) mod held;
 mod identity;
 pub(crate) mod inbox;
 pub(crate) mod outbox;
@@ -16,7 +16,7 @@ mod pack;
 mod policy;
 mod region;
 mod request;
-mod startpoint;
+pub(crate) mod startpoint;
 mod transform;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
