@@ -1,4 +1,4 @@
-//! A program that starts itself on other hosts, by their daemons (docs/launch.md):
+//! A program that starts itself on other hosts, by their daemons (docs/processes.md):
 //!
 //! ```sh
 //! cargo build -p gambeson-launch --example processes
@@ -78,19 +78,24 @@ fn member() -> Outcome {
     let (own, asking) = (child.clone(), child.clone());
     let handlers = Handlers::new()
         .threaded(WHO, move |request| {
-            let who = format!("{} of {}, process {}", own.number(), String::from_utf8_lossy(own.context()), process::id());
+            let who =
+                format!("{} of {}, process {}", own.number(), String::from_utf8_lossy(own.context()), process::id());
             request.answer(who.as_bytes());
         })
         .threaded(ASK, move |request| {
             let sibling = Capability::decode(&request.payload).map_err(|cause| cause.to_string());
             let domain = asking.domain();
-            let sibling = sibling.and_then(|sibling| domain.startpoint(&sibling, PATIENCE).map_err(|why| why.to_string()));
+            let sibling =
+                sibling.and_then(|sibling| domain.startpoint(&sibling, PATIENCE).map_err(|why| why.to_string()));
             match sibling.and_then(|sibling| sibling.call(WHO, &[], PATIENCE).map_err(|why| why.to_string())) {
                 Ok(who) => request.answer(&who),
                 Err(why) => request.refuse(&why),
             }
         })
-        .threaded(LEAVE, move |_| drop(leave.send(())));
+        .threaded(LEAVE, move |_| {
+            // Who says it twice says it to nobody.
+            let _ = leave.send(());
+        });
     let endpoint = child.domain().endpoint(Attributes::default(), handlers)?;
     child.ready(&endpoint.startpoint([])?, PATIENCE)?;
     left.recv()?;

@@ -72,7 +72,8 @@ impl Creator {
         config.listen = listen.to_vec();
         if listen.is_empty() {
             let own = facing([Site::read(folder)?.authority]);
-            let unknown = || "where processes can reach this program is not known; say at which address it is to listen";
+            let unknown =
+                || "where processes can reach this program is not known; say at which address it is to listen";
             config.listen = vec![SocketAddr::new(own.ok_or_else(|| Error::Senseless(unknown().into()))?, 0)];
         }
         Self::new(folder, credential, Arc::new(Domain::open(config)?))
@@ -177,6 +178,5 @@ fn draw() -> Result<Credential, Error> {
 }
 
 fn random(bytes: &mut [u8]) -> Result<(), Error> {
-    getrandom::fill(bytes)
-        .map_err(|cause| Error::Unavailable(format!("the kernel gives no random numbers ({cause})")))
+    getrandom::fill(bytes).map_err(|cause| Error::Unavailable(format!("the kernel gives no random numbers ({cause})")))
 }

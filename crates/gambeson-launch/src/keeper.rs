@@ -96,7 +96,8 @@ struct Keeper {
 
 impl Keeper {
     fn start(&mut self, number: u32, work: &Work, program: &Program, environment: &[Variable]) {
-        let context = (!work.context.as_bytes().is_empty()).then(|| context::deliver(number, &work.context)).transpose();
+        let context =
+            (!work.context.as_bytes().is_empty()).then(|| context::deliver(number, &work.context)).transpose();
         let context = context.map_err(|cause| format!("its security context cannot be handed to it ({cause})"));
         let begun = context.and_then(|context| execute(&work.account, &work.execution, program, environment, context));
         let begun = begun.and_then(|started| {

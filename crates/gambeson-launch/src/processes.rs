@@ -236,7 +236,8 @@ impl Board {
             Ok(Status::Killed(signal)) => format!("was ended by signal {signal}"),
         };
         let host = &self.hosts[process as usize];
-        let why = format!("process {process} on {host} {how} before it was ready; its program has to call init_process");
+        let why =
+            format!("process {process} on {host} {how} before it was ready; its program has to call init_process");
         Some(Err(Error::Unavailable(why)))
     }
 
@@ -250,12 +251,7 @@ impl Board {
         Error::Unavailable(format!("process {process} on {host} has failed: {why}"))
     }
 
-    fn poll<T>(
-        &self,
-        process: u32,
-        context: &mut Context<'_>,
-        find: fn(&Board, u32, &State) -> Option<T>,
-    ) -> Poll<T> {
+    fn poll<T>(&self, process: u32, context: &mut Context<'_>, find: fn(&Board, u32, &State) -> Option<T>) -> Poll<T> {
         let state = &mut self.states()[process as usize];
         match find(self, process, state) {
             Some(found) => Poll::Ready(found),

@@ -4,6 +4,7 @@ use std::ffi::c_char;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::sync::Arc;
 
 use gambeson_link::{Config, Domain, KeyHash, Policy, Progress};
 
@@ -38,7 +39,7 @@ pub struct gambeson_link_config(Config);
 /// A process's place among links.
 ///
 /// Freed, it closes. What belongs to it and is used afterwards says that the link is over.
-pub struct gambeson_link_domain(Domain);
+pub struct gambeson_link_domain(Arc<Domain>);
 
 /// A domain that listens nowhere, moves bytes by itself and seals everything.
 ///
@@ -247,7 +248,7 @@ pub extern "C" fn gambeson_link_domain_open(
     config: Option<Box<gambeson_link_config>>,
     domain: Option<&mut MaybeUninit<Option<Box<gambeson_link_domain>>>>,
 ) -> gambeson_link_status {
-    done(|| make(domain, || Ok(gambeson_link_domain(Domain::open(given(config, "the configuration")?.0)?))))
+    done(|| make(domain, || Ok(gambeson_link_domain(Arc::new(Domain::open(given(config, "the configuration")?.0)?)))))
 }
 
 /// By what others know this domain.
@@ -333,6 +334,11 @@ pub extern "C" fn gambeson_link_domain_free(domain: Option<Box<gambeson_link_dom
 }
 
 impl gambeson_link_domain {
+    /// A domain that something else has, too.
+    pub(crate) fn shared(domain: &Arc<Domain>) -> Self {
+        gambeson_link_domain(domain.clone())
+    }
+
     pub(crate) fn get(&self) -> &Domain {
         &self.0
     }

@@ -85,6 +85,18 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<gambeson_launch::Error> for Failure {
+    fn from(error: gambeson_launch::Error) -> Self {
+        use gambeson_launch::Error::{Refused, Rules, Senseless};
+        let status = match &error {
+            Senseless(_) => Status::Argument,
+            Rules(_) | Refused(_) => Status::Refused,
+            _ => Status::Lost,
+        };
+        Failure(status, error.to_string())
+    }
+}
+
 thread_local! {
     static SENTENCE: RefCell<CString> = RefCell::default();
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`failure`] | status codes, sentences; no panic leaves this library |
 //! | [`raw`] | what C gives becomes references, slices and numbers, or an error |
+//! | [`launch`] | processes on other hosts ([`gambeson_launch`]) |
 //! | [`identity`], [`policy`], [`domain`], [`refusals`], [`endpoint`], [`startpoint`], [`transport`], [`buffers`], [`region`], [`group`], [`own`] | C calls, mapped to safe calls |
 //!
 //! Handles are boxes, and pointers to them `Option`s of references: C's null is `None`. What is filled in is
@@ -18,6 +19,7 @@ pub mod endpoint;
 pub mod failure;
 pub mod group;
 pub mod identity;
+pub mod launch;
 pub mod own;
 pub mod policy;
 mod raw;

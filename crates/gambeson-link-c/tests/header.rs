@@ -37,7 +37,7 @@ fn generated() -> String {
     let enums = ["end", "operation", "progress", "protection", "refusal", "transport"];
     config.export.include = enums.map(|name| format!("gambeson_link_{name}")).into();
     let files = ["failure", "identity", "policy", "domain", "refusals", "endpoint", "startpoint", "transport"];
-    let files = files.into_iter().chain(["buffers", "region", "group", "own"]);
+    let files = files.into_iter().chain(["buffers", "region", "group", "own", "launch"]);
     let builder = files.into_iter().fold(Builder::new().with_config(config), |builder, file| {
         builder.with_src(sources.join(file).with_extension("rs"))
     });

@@ -64,11 +64,11 @@ class Creator(Closing):
     ) -> Processes:
         """Has processes started, all at once, and does not wait for that: split-phase.
 
-        There are `count` on each of the `hosts`: `NAME`, or `NAME=ADDRESS:PORT` where its daemon listens elsewhere. Each
-        runs `executable`, or what `argv` begins with, in `directory` or else the home of `account`, which is the one
-        called as who starts them unless another is named. It finds the account's own variables and `environment`, and
-        nothing else of this program's. `context` is what it finds as `Child.context`, and `creator` where its initial
-        link leads.
+        There are `count` on each of the `hosts`: `NAME`, or `NAME=ADDRESS:PORT` where its daemon listens elsewhere.
+        Each runs `executable`, or what `argv` begins with, in `directory` or else the home of `account`, which is the
+        one called as who starts them unless another is named. It finds the account's own variables and `environment`,
+        and nothing else of this program's. `context` is what it finds as `Child.context`, and `creator` where its
+        initial link leads.
 
         With `input` they have a standard input (`Process.write`), with `terminal` a terminal of so many rows and
         columns. `output` is called with a process's number, whether it is its standard error, and what it wrote there,

@@ -48,7 +48,10 @@ def start(request: link.Request) -> bytes:
     """Starts a process of its own, which asks the member whose startpoint came."""
     with launch.Creator(child=child) as creator:
         processes = creator.start_process(
-            "h1", [sys.executable, __file__], environment={"PYTHONPATH": os.environ["PYTHONPATH"]}, context=b"grandchild"
+            "h1",
+            [sys.executable, __file__],
+            environment={"PYTHONPATH": os.environ["PYTHONPATH"]},
+            context=b"grandchild",
         )
         with processes:
             grandchild = child.domain.startpoint(processes[0].startpoint.result(60))

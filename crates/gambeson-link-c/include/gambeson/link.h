@@ -19,6 +19,9 @@
 // Room enough for any startpoint's bytes.
 #define GAMBESON_LINK_CAPABILITY_BYTES 4096
 
+// Stands for all processes that were started together.
+#define GAMBESON_LAUNCH_ALL UINT32_MAX
+
 // What every function returns; `gambeson_link_error` has the sentence behind what is not `OK`, `PENDING` or `END`.
 typedef enum {
     // It worked.
@@ -145,6 +148,15 @@ typedef enum {
     // An endpoint of one of libfabric's providers.
     GAMBESON_LINK_TRANSPORT_FABRIC = 3,
 } gambeson_link_transport;
+
+// What a process has from its creator: a domain of their job, and what the creator gave it.
+typedef struct gambeson_launch_child gambeson_launch_child;
+
+// A program that starts processes.
+typedef struct gambeson_launch_creator gambeson_launch_creator;
+
+// Processes that were started together, numbered from 0.
+typedef struct gambeson_launch_processes gambeson_launch_processes;
 
 // A stream of answers; dropping it cancels the request.
 //
@@ -315,6 +327,32 @@ typedef struct {
     // Given to all of them.
     void *user;
 } gambeson_link_transform;
+
+// Processes that are wanted. Lists end with a null, as those of execve(2); set everything else that is not needed to zero.
+typedef struct {
+    // Where: each `NAME`, or `NAME=ADDRESS:PORT` where its daemon listens elsewhere.
+    const char *const *hosts;
+    // How many on each host.
+    uint32_t count;
+    // Where they start; the account's home if it is null.
+    const char *directory;
+    // A path, or a name to look for in `PATH`; the first of `argv` if it is null.
+    const char *executable;
+    // All of argv, the name by which it is called first.
+    const char *const *argv;
+    // Variables, each `NAME=VALUE`; nothing else of this program's goes along.
+    const char *const *environment;
+    // The account to use there; the creator's own if it is null.
+    const char *account;
+    // Whether they have a standard input (`gambeson_launch_processes_input`).
+    bool input;
+    // What each of them finds (`gambeson_launch_child_context`).
+    const void *context;
+    // Its length.
+    size_t context_length;
+    // Where the initial link of each leads: a startpoint to an endpoint of the creator's domain, or null.
+    const gambeson_link_capability *creator;
+} gambeson_launch_wanted;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1157,6 +1195,90 @@ gambeson_link_status gambeson_link_message_fail(gambeson_link_message *message, 
 // `module` stays the caller's; its functions, and what `user` leads to, must stay as long as the domain.
 gambeson_link_status gambeson_link_config_transform(gambeson_link_config *config,
                                                     const gambeson_link_transform *module);
+
+// A program that starts processes, as who this is, whose identity is in `folder`, by default `~/.config/gambeson`.
+//
+// Under `gambeson run` the processes belong to its job, otherwise to a new one. The domain that they connect to listens at
+// `listen`, as in `10.1.2.3:4000`, or else at the address of this host that the site's authority is reached from.
+gambeson_link_status gambeson_launch_creator_open(const char *folder,
+                                                  const char *listen,
+                                                  gambeson_launch_creator **creator);
+
+// The domain that the processes connect to.
+//
+// It closes when it and the creator are freed, both.
+gambeson_link_status gambeson_launch_creator_domain(const gambeson_launch_creator *creator,
+                                                    gambeson_link_domain **domain);
+
+// Frees it. Null is nothing to free. Its processes go on until they are freed.
+void gambeson_launch_creator_free(gambeson_launch_creator *creator);
+
+// Has processes started, all at once, and does not wait for that: split-phase.
+//
+// What they write is written where this program writes. What happens at a host shows with its processes.
+gambeson_link_status gambeson_launch_start_process(const gambeson_launch_creator *creator,
+                                                   const gambeson_launch_wanted *wanted,
+                                                   gambeson_launch_processes **processes);
+
+// The startpoint that a process hands over once it is ready. `PENDING` if that is not within `patience` seconds; what
+// fails says how it ended before that, or why it was not started.
+gambeson_link_status gambeson_launch_processes_startpoint(const gambeson_launch_processes *processes,
+                                                          uint32_t process,
+                                                          double patience,
+                                                          gambeson_link_capability **startpoint);
+
+// How a process ended: its status, or the negative number of a signal. `PENDING` if it has not within `patience` seconds;
+// what fails says why it was not started, or that nobody knows.
+gambeson_link_status gambeson_launch_processes_status(const gambeson_launch_processes *processes,
+                                                      uint32_t process,
+                                                      double patience,
+                                                      int32_t *status);
+
+// Writes to a process's standard input, and waits for room. Nothing to write ends that.
+gambeson_link_status gambeson_launch_processes_input(const gambeson_launch_processes *processes,
+                                                     uint32_t process,
+                                                     const void *text,
+                                                     size_t length);
+
+// Sends a signal to a process, or to `GAMBESON_LAUNCH_ALL`, and to what they have started.
+gambeson_link_status gambeson_launch_processes_signal(const gambeson_launch_processes *processes,
+                                                      uint32_t process,
+                                                      uint8_t signal);
+
+// Ends the processes, if they have not ended, and frees their handle. Null is nothing to free.
+void gambeson_launch_processes_free(gambeson_launch_processes *processes);
+
+// Takes this process's security context, and opens its domain.
+//
+// It listens at `listen`, as in `10.1.2.3:0`, or if that is null at the address of this host that its creator is reached
+// from. `REFUSED` when `gambeson_launch_start_process` did not make this process, or its context was taken already.
+gambeson_link_status gambeson_launch_init_process(const char *listen,
+                                                  gambeson_launch_child **child);
+
+// Its place among the processes that were started together, from 0.
+gambeson_link_status gambeson_launch_child_number(const gambeson_launch_child *child, uint32_t *number);
+
+// What the creator said to it, in secret. It is there as long as the handle.
+gambeson_link_status gambeson_launch_child_context(const gambeson_launch_child *child,
+                                                   const void **context,
+                                                   size_t *length);
+
+// Its place among links. Processes of one creator trust each other by their job's secret.
+//
+// It closes when it and the child are freed, both.
+gambeson_link_status gambeson_launch_child_domain(const gambeson_launch_child *child, gambeson_link_domain **domain);
+
+// Hands the creator a startpoint to an endpoint of this process's domain. The initial link to the creator comes back in
+// `creator`; null if that has given a startpoint for none.
+//
+// `patience` is in seconds. `own` stays the caller's.
+gambeson_link_status gambeson_launch_child_ready(const gambeson_launch_child *child,
+                                                 const gambeson_link_capability *own,
+                                                 double patience,
+                                                 gambeson_link_startpoint **creator);
+
+// Frees it. Null is nothing to free.
+void gambeson_launch_child_free(gambeson_launch_child *child);
 
 #ifdef __cplusplus
 }  // extern "C"

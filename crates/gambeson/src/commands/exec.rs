@@ -153,7 +153,15 @@ impl Arguments {
         let numbered = 0..hosts.len() as u32;
         let processes = numbered.flat_map(|host| (0..self.copies).map(move |_| host));
         let processes = processes.map(|host| Process { host, program: 0, environment: Vec::new() }).collect();
-        Ok(Order { id, until: 0, account: self.account.clone(), hosts, programs: vec![program], processes, context: Secret::default() })
+        Ok(Order {
+            id,
+            until: 0,
+            account: self.account.clone(),
+            hosts,
+            programs: vec![program],
+            processes,
+            context: Secret::default(),
+        })
     }
 
     fn variables(&self) -> Result<Vec<Variable>, Failure> {
