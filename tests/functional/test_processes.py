@@ -83,7 +83,10 @@ with launch.Creator() as creator:
         ["h1", "h2"], MEMBER, count=4, environment=ENVIRONMENT, context=b"{CANARY}", creator=mine
     ) as processes:
         capabilities = [process.startpoint.result(60) for process in processes]
-        startpoints = [creator.domain.startpoint(capability) for capability in capabilities]
+        # The hosts share their memory, which real ones do not.
+        tcp = link.Transport.TCP
+        startpoints = [creator.domain.startpoint(capability, transport=tcp) for capability in capabilities]
+        assert all(startpoint.carrier.transport is tcp for startpoint in startpoints)
         said = [startpoint.call(0, b"", timeout=20).decode() for startpoint in startpoints]
         # Each asks the one after it, by a copy that it alone can use.
         heard = []
@@ -207,6 +210,25 @@ sys.stdin.read()
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < deadline, "processes outlived their creator"
         time.sleep(0.2)
+
+
+def test_a_farm_by_daemons(cluster: Cluster) -> None:
+    results = cluster.run(f"""
+import socket
+from gambeson import farm
+
+def where(item):
+    return item * item, socket.gethostname()
+
+python = ["env", "PYTHONPATH=" + os.environ["PYTHONPATH"], sys.executable]
+workers = farm.daemon("h1", "h2", slots=1, python=python, command=[{str(cluster.site.gambeson)!r}, "exec"])
+with farm.Manager(where, parallelism=2, workers=workers, security=farm.Security(unpickle=["h1", "h2"]), shm=False,
+                  chunk=1) as manager:
+    manager.wait_for_workers()
+    print(json.dumps(manager.compute(range(40))))
+""")
+    assert [square for square, _ in results] == [number * number for number in range(40)]
+    assert {host for _, host in results} == {"h1", "h2"}
 
 
 def neighbours(said: str) -> list[str]:

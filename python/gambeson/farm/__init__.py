@@ -45,7 +45,7 @@ from gambeson.farm._graph import Graph
 from gambeson.farm._joining import Joining, joining
 from gambeson.farm._journal import Journal
 from gambeson.farm._manager import Manager, run
-from gambeson.farm._recruit import Recruiter, local, mpi, slurm, ssh
+from gambeson.farm._recruit import Recruiter, daemon, local, mpi, slurm, ssh
 from gambeson.farm._security import Security
 from gambeson.farm._skeleton import Skeleton, farm, iterate, map, pipeline, reduce, scan, stage
 from gambeson.farm._stations import Stations, stations
@@ -77,6 +77,7 @@ __all__ = [
     "Stats",
     "TaskTimeout",
     "WorkersLost",
+    "daemon",
     "declassifies",
     "farm",
     "files",

@@ -245,6 +245,20 @@ def ssh(
     return Recruiter([*command, "{host}"], hosts, slots, python, quoted=True, label="ssh")
 
 
+def daemon(
+    *hosts: str,
+    slots: int | None = None,
+    python: str | Sequence[str] = "python3",
+    command: Sequence[str] = ("gambeson", "exec"),
+) -> Recruiter:
+    """Workers on hosts where gambesond runs, started as who this is to the site; `python` there has Gambeson, and
+    `command` runs a command on a host by its daemon. They end with this program.
+    """
+    if not hosts:
+        raise ValueError("name hosts to start workers on")
+    return Recruiter([*command, "{host}", "--"], hosts, slots, python, label="daemon")
+
+
 def slurm(*options: str, python: str | Sequence[str] = sys.executable) -> Recruiter:
     """Workers that Slurm starts: each is a job step of one task, or a job, with these options of srun."""
     command = ["srun", "--ntasks=1", "--unbuffered", *options]

@@ -19,7 +19,7 @@ def who(_: link.Request) -> bytes:
 
 def ask(request: link.Request) -> bytes:
     """Asks another member, whose startpoint came."""
-    return child.domain.startpoint(request.payload).call(0, b"", timeout=20)
+    return child.domain.startpoint(request.payload, transport=link.Transport.TCP).call(0, b"", timeout=20)
 
 
 def end(request: link.Request) -> None:
