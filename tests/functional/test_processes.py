@@ -47,17 +47,44 @@ class Cluster:
     def __init__(self, site: Site, package: Package, folder: Path) -> None:
         self.site, self.package, self.folder = site, package, folder
 
-    def command(self, program: str) -> list[str]:
+    def command(self, program: str, before: str = "") -> list[str]:
         path = self.folder / "creator.py"
         path.write_text(HEAD + program)
-        words = f"PYTHONPATH={shlex.quote(str(self.package.folder))} exec {self.package.python} {path}"
+        words = f"PYTHONPATH={shlex.quote(str(self.package.folder))} exec {before} {self.package.python} {path}"
         return [str(self.site.ssh), "h1", words]
 
-    def run(self, program: str) -> Any:
+    def run(self, program: str, before: str = "") -> Any:
         """What a program on h1 prints, as JSON."""
-        done = subprocess.run(self.command(program), capture_output=True, text=True, timeout=150, check=False)
+        done = subprocess.run(self.command(program, before), capture_output=True, text=True, timeout=150, check=False)
         assert done.returncode == 0, done
         return json.loads(done.stdout.splitlines()[-1])
+
+    @contextlib.contextmanager
+    def capture(self, into: Path) -> Iterator[None]:
+        """Writes all that goes between the hosts to a file."""
+        switch = self.site.hosts.switch
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            switch,
+            "tcpdump",
+            "-i",
+            "to-h1",
+            "--immediate-mode",
+            "-U",
+            "-s",
+            "0",
+            "-w",
+            str(into),
+        ]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tcpdump:
+            assert tcpdump.stderr is not None
+            assert "listening on" in tcpdump.stderr.readline()
+            try:
+                yield
+            finally:
+                tcpdump.terminate()
 
 
 @pytest.fixture
@@ -74,8 +101,8 @@ def cluster(two_hosts: Hosts, gambeson: Path, package: Package, tmp_path: Path) 
         yield Cluster(site, package, tmp_path)
 
 
-def test_a_vector_of_eight_over_two_hosts(cluster: Cluster) -> None:
-    found = cluster.run(f"""
+def test_a_vector_of_eight_over_two_hosts(cluster: Cluster, tmp_path: Path) -> None:
+    program = f"""
 arrived = []
 with launch.Creator() as creator:
     mine = creator.domain.endpoint({{0: lambda request: arrived.append(int(bytes(request.payload))) or b""}})
@@ -102,7 +129,11 @@ with launch.Creator() as creator:
         statuses = [process.status.result(20) for process in processes]
         hosts = [process.host for process in processes]
 print(json.dumps([said, heard, statuses, hosts, sorted(arrived), proc, protections]))
-""")
+"""
+    with cluster.capture(tmp_path / "wire"):
+        found = cluster.run(program)
+    wire = (tmp_path / "wire").read_bytes()
+    assert len(wire) > 20_000 and CANARY.encode() not in wire
     said, heard, statuses, hosts, arrived, proc, protections = found
     assert said == [f"{number} {CANARY}" for number in range(8)]
     assert heard == said[1:] + said[:1]
@@ -145,6 +176,28 @@ with launch.Creator() as creator:
 print(json.dumps(said))
 """)
     assert said == "0 grandchild, 1 child"
+
+
+def test_under_gambeson_run_they_are_of_its_job(cluster: Cluster) -> None:
+    program = """
+import asyncio
+
+async def ask(creator, process):
+    startpoint = creator.domain.startpoint(await asyncio.wrap_future(process.startpoint))
+    said = await startpoint.request(0, b"", timeout=20)
+    startpoint.send(2, bytes([5]))
+    return said.decode(), await asyncio.wrap_future(process.status)
+
+async def main():
+    with launch.Creator() as creator:
+        with creator.start_process(["h1", "h2"], MEMBER, environment=ENVIRONMENT, context=b"rank") as processes:
+            return await asyncio.gather(*(ask(creator, process) for process in processes))
+
+member = link.Domain.from_job()
+member.close()
+print(json.dumps(asyncio.run(main())))
+"""
+    assert cluster.run(program, f"{cluster.site.gambeson} run --") == [["0 rank", 5], ["1 rank", 5]]
 
 
 def test_what_is_not_ready_says_why(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ use gambeson_launch::authority::user_folder;
 use gambeson_launch::child::init_process;
 use gambeson_launch::creator::{Creator, Wanted};
 use gambeson_launch::processes::Here;
-use gambeson_launch::wire::{Host, Program};
+use gambeson_launch::wire::{Host, Program, Secret};
 use gambeson_link::{Attributes, Capability, Handlers};
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -46,7 +46,7 @@ fn creator(hosts: &str, count: usize) -> Outcome {
         ..Program::default()
     };
     let hosts = hosts.split(',').flat_map(|host| vec![Host::parse(host); count]).collect();
-    let wanted = Wanted { hosts, program, context: b"the ocean".to_vec(), ..Wanted::default() };
+    let wanted = Wanted { hosts, program, context: Secret::from(&b"the ocean"[..]), ..Wanted::default() };
     let processes = creator.start_process(wanted, Here)?;
     let numbers = 0..processes.len() as u32;
     let ready = |number| processes.wait_startpoint(number, PATIENCE)?.ok_or_else(|| "it is not ready in time".into());

@@ -49,7 +49,7 @@ pub struct Wanted {
     /// The account to use there; the creator's own if this is empty.
     pub account: String,
     /// What each of them finds as [`Child::context`].
-    pub context: Vec<u8>,
+    pub context: Secret,
     /// A startpoint to an endpoint of the creator's domain, for the initial link of each of them.
     pub creator: Option<Capability>,
 }
@@ -124,7 +124,7 @@ impl Creator {
             credential: Secret::from(self.credential.as_slice()),
             ready: Secret::from(self.ready.startpoint([Caveat::methods([READY])])?.encode().as_slice()),
             creator: Secret::from(creator.as_ref().map_or(&[][..], |creator| creator.as_slice())),
-            own: Secret::from(Zeroizing::new(context).as_slice()),
+            own: context,
         };
         let mut hosts: Vec<Host> = Vec::new();
         let mut processes = Vec::with_capacity(places.len());

@@ -9,7 +9,7 @@ use gambeson_launch::authority::user_folder;
 use gambeson_launch::child::{self, Child};
 use gambeson_launch::creator::{Creator, Wanted};
 use gambeson_launch::processes::{Here, Processes};
-use gambeson_launch::wire::{Host, Program, Status, Streams, Text, Variable};
+use gambeson_launch::wire::{Host, Program, Secret, Status, Streams, Text, Variable};
 
 use crate::domain::gambeson_link_domain;
 use crate::failure::{Failure, answer, done, free, gambeson_link_status};
@@ -305,7 +305,7 @@ unsafe fn read(wanted: &gambeson_launch_wanted) -> Result<Wanted, Failure> {
         hosts: hosts.iter().flat_map(|host| std::iter::repeat_n(Host::parse(host), copies)).collect(),
         program,
         account: account.unwrap_or_default().into(),
-        context: context.to_vec(),
+        context: Secret::from(context),
         creator: creator.map(|creator| creator.0.clone()),
     })
 }

@@ -13,7 +13,7 @@ use gambeson_launch::child::{self, Child};
 use gambeson_launch::creator::{Creator, Wanted};
 use gambeson_launch::processes::{Here, Output, Processes, Stream};
 use gambeson_launch::requester::Controls;
-use gambeson_launch::wire::{Host, Program, Status, Streams, Text};
+use gambeson_launch::wire::{Host, Program, Secret, Status, Streams, Text};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -132,7 +132,7 @@ impl NativeCreator {
             hosts: hosts.iter().map(|host| Host::parse(host)).collect(),
             program,
             account,
-            context: context.to_vec(),
+            context: Secret::from(&*context),
             creator: startpoint.map(|startpoint| startpoint.0.clone()),
         };
         let creator = open(&self.0, "the creator was")?;
