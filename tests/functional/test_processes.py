@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from functional.test_c_links import STRICT, Installed, tree
-from functional.test_enroll import Site
 from harness.hosts import Hosts
 from harness.mpis import ROOT
 from harness.python import Package
+from harness.site import Site
 
 __all__ = ["tree"]
 pytestmark = [pytest.mark.namespaces]

@@ -18,7 +18,9 @@ use gambeson_link::{Domain, Expected, Startpoint};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::wire::{self, ALL, ENDPOINT, Event, Host, INPUT, Order, SIGNAL, START, Secret, Signature, Start, WINDOW, numbered};
+use crate::wire::{
+    self, ALL, ENDPOINT, Event, Host, INPUT, Order, SIGNAL, START, Secret, Signature, Start, WINDOW, numbered,
+};
 
 /// An order as it is passed on.
 pub(crate) struct Passed {
