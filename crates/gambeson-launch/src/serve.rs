@@ -110,6 +110,8 @@ struct Process {
     output: Option<File>,
     errors: Option<File>,
     input: Option<File>,
+    /// Whether it has begun; what comes for it earlier waits.
+    has_begun: bool,
     is_terminal: bool,
     /// What its input had no room for, and how far that is written.
     waiting: VecDeque<(Request, usize)>,
@@ -231,7 +233,7 @@ impl<'s> Serving<'s> {
 
     /// Writes to a process's input what waits for it.
     fn write(&mut self, number: u32) {
-        let Some(process) = self.processes.get_mut(&number) else { return };
+        let Some(process) = self.processes.get_mut(&number).filter(|process| process.has_begun) else { return };
         let Process { output, input, waiting, is_terminal, .. } = process;
         while let Some((request, written)) = waiting.front_mut() {
             let bytes = &request.payload[NUMBER + *written..];
@@ -348,6 +350,8 @@ impl<'s> Serving<'s> {
         process.is_terminal = streams.len() == 1;
         let mut streams = streams.into_iter().map(File::from);
         (process.output, process.errors, process.input) = (streams.next(), streams.next(), streams.next());
+        process.has_begun = true;
+        self.write(number);
     }
 
     fn end(&mut self, number: u32, event: Event) -> Result<(), Unwanted> {
