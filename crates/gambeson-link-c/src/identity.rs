@@ -132,9 +132,9 @@ pub unsafe extern "C" fn gambeson_link_trust_pinned(
     })
 }
 
-/// Accepts certificates that these authorities signed, for servers and for clients. The roles are what its URIs of the form
-/// `gambeson:role:NAME` name, and `dns:NAME` for each of its DNS names, in small letters. The name is the certificate's first
-/// DNS name, or else the last of its roles.
+/// Accepts certificates that these authorities signed, for servers and for clients. The roles are what its URIs of the
+/// form `gambeson:role:NAME` name, and `dns:NAME` for each of its DNS names, in small letters. The name is the
+/// certificate's first DNS name, or else the last of its roles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gambeson_link_trust_authorities(
     trust: Option<&mut gambeson_link_trust>,

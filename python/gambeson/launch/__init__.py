@@ -1,4 +1,4 @@
-"""Processes on other hosts, started by their daemons, with a security context for each: docs/processes.md has the words.
+"""Processes on other hosts, started by their daemons, with a security context for each (docs/processes.md).
 
     from gambeson import launch
 

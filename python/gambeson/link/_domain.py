@@ -238,8 +238,8 @@ class Domain(Closing):
         return Startpoint(self._native.attach(address, key, role or "", name, timeout), self)
 
     def attach_via(self, relay: str, name: str, *, key: Buffer, timeout: float | None = 10.0) -> Startpoint:
-        """As `Domain.attach`, to the owner of a key who waits at a relay, `HOST:PORT`. The links are sealed, whatever
-        policies say.
+        """As `Domain.attach`, to the owner of a key, who waits at a relay, `HOST:PORT` (`Config::relays`). The links
+        are sealed, whatever policies say.
 
         `timeout` is in seconds. Raises as that does.
         """
