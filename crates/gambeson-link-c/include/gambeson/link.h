@@ -401,8 +401,9 @@ gambeson_link_status gambeson_link_trust_pinned(gambeson_link_trust *trust,
                                                 const char *const *roles,
                                                 size_t role_count);
 
-// Accepts certificates that these authorities signed, for servers and for clients. The name is the certificate's first
-// DNS name, the roles are what its URIs of the form `gambeson:role:NAME` name.
+// Accepts certificates that these authorities signed, for servers and for clients. The roles are what its URIs of the
+// form `gambeson:role:NAME` name, and `dns:NAME` for each of its DNS names, in small letters. The name is the
+// certificate's first DNS name, or else the last of its roles.
 gambeson_link_status gambeson_link_trust_authorities(gambeson_link_trust *trust, const void *pem, size_t length);
 
 // Frees a trust that no configuration took. Null is nothing to free.
