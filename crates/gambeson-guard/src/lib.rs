@@ -13,6 +13,7 @@
 mod children;
 mod communicators;
 mod environment;
+mod launcher;
 mod mpi;
 mod provider;
 mod real;

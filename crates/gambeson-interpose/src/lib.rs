@@ -1,5 +1,7 @@
 //! Finds the function behind a stand-in of the same name, for libraries that are put in front of MPI's.
 
+pub mod connections;
+
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
