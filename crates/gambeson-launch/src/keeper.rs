@@ -193,7 +193,8 @@ fn end_descendants() {
 }
 
 /// Every process below one. Whoever loses its parent below a keeper becomes a child of that, its subreaper.
-pub(crate) fn descendants(of: Pid) -> Vec<Pid> {
+#[must_use]
+pub fn descendants(of: Pid) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut parents = vec![of];
     while let Some(parent) = parents.pop() {

@@ -31,3 +31,4 @@ mod serve;
 pub mod wire;
 
 pub use error::Error;
+pub use keeper::descendants;

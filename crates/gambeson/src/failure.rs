@@ -61,7 +61,8 @@ Exit status:
               others or altered (key), or the other end is not who was expected, does
               not accept this one, or an identity is open to others (proxy, enroll, site),
               or there is a site already (init)
-  71          the operating system refused something
+  71          the operating system refused something, or the connection to a host of the job
+              was lost and its launcher ended well all the same (run)
   75          not everything could be heard (audit)
   77          this user may not listen on the network interfaces (audit), or not use a key:
               a wrong passphrase, a label for reading alone, one that has expired (key)

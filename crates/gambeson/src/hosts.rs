@@ -4,6 +4,10 @@ use std::env;
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 
+use gambeson_launch::authority::PORT;
+use gambeson_launch::wire;
+
+use crate::failure::Failure;
 use crate::launcher::command_line::{Meaning, Said, host_of};
 use crate::machine;
 
@@ -45,6 +49,22 @@ impl Hosts {
         }
         Self { remote }
     }
+}
+
+/// A host and where its daemon listens: `NAME`, or `NAME=ADDRESS:PORT`.
+pub(crate) fn daemon(text: &str) -> wire::Host {
+    match text.split_once('=') {
+        Some((name, address)) => wire::Host { name: name.into(), address: address.into() },
+        None => wire::Host { name: text.into(), address: format!("{text}:{PORT}") },
+    }
+}
+
+/// The name of an order.
+pub(crate) fn random() -> Result<[u8; 16], Failure> {
+    let mut id = [0; 16];
+    let drawn = getrandom::fill(&mut id);
+    drawn.map_err(|cause| Failure::system(format!("the kernel gives no random numbers ({cause})")))?;
+    Ok(id)
 }
 
 fn host_file(path: &str) -> Vec<String> {

@@ -22,6 +22,7 @@ mod policy_files;
 mod probe;
 mod proxy;
 mod python;
+mod reach;
 mod relay;
 mod report;
 mod supervise;

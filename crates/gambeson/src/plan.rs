@@ -18,6 +18,7 @@ use crate::launcher::{
 };
 use crate::libraries::Libraries;
 use crate::policy_files::{self, Loaded};
+use crate::reach::carrier;
 
 /// What `run` and `doctor` are told alike.
 #[derive(Args, Clone, Debug)]
@@ -35,9 +36,19 @@ pub(crate) struct Options {
     /// The libfabric provider that carries the sealed records: tcp, 'verbs;ofi_rxm', efa; fi_info -l lists them
     #[arg(long, value_name = "PROVIDER", default_value = "tcp")]
     core: String,
+    /// What takes the job to other hosts: their daemons (gambesond), or your ssh; without it daemons, if you have an
+    /// identity of a site and choose no ssh by GAMBESON_SSH or the launcher's own options
+    #[arg(long, value_name = "HOW")]
+    launcher: Option<LauncherArgument>,
     /// mpiexec and all its arguments, or a program of links and its own
     #[arg(last = true, required = true, value_name = "MPIEXEC ...")]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum LauncherArgument {
+    Daemon,
+    Ssh,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
@@ -75,6 +86,8 @@ pub(crate) struct Plan {
     arguments: Vec<OsString>,
     /// The program that carries the secret to other hosts, and its own arguments.
     pub(crate) ssh: Vec<String>,
+    /// Whether the hosts' daemons take the job there, in place of that.
+    pub(crate) daemons: bool,
     said: Vec<Said>,
 }
 
@@ -106,9 +119,10 @@ impl Plan {
             libraries,
             arguments: arguments.to_vec(),
             ssh: Vec::new(),
+            daemons: false,
             said,
         };
-        plan.reach_hosts()?;
+        plan.reach_hosts(options.launcher)?;
         // The real directory does not exist yet, and no value of a variable is judged by it.
         plan.variables(Path::new(""))?;
         Ok(plan)
@@ -282,9 +296,9 @@ impl Plan {
         Ok(())
     }
 
-    /// The secret travels to other hosts over the user's ssh or not at all (rule 7 of the threat
+    /// The secret travels to other hosts by their daemons, over the user's ssh or not at all (rule 7 of the threat
     /// model). What the user chose in place of ssh goes to the agent, which takes its place.
-    fn reach_hosts(&mut self) -> Result<(), Failure> {
+    fn reach_hosts(&mut self, argument: Option<LauncherArgument>) -> Result<(), Failure> {
         if !self.hosts.several() {
             return Ok(());
         }
@@ -313,8 +327,19 @@ impl Plan {
                 _ => {}
             }
         }
+        let names_ssh = !taken.is_empty() || env::var_os("GAMBESON_SSH").is_some();
         for place in taken.into_iter().rev() {
             self.arguments.drain(place);
+        }
+        let is_known = carrier::has_identity();
+        self.daemons = argument.map_or(is_known && !names_ssh, |argument| argument == LauncherArgument::Daemon);
+        if self.daemons && !is_known {
+            return Err(cannot(
+                "--launcher daemon needs an identity of your site, and you have none; ask its administrator for `gambeson enroll --user`, or choose --launcher ssh",
+            ));
+        }
+        if self.daemons {
+            return Ok(());
         }
         if self.ssh.first().and_then(|program| which(program)).is_none() {
             return Err(cannot(&format!(

@@ -1,26 +1,31 @@
-//! What launchers call in place of ssh: takes the credential to the host over the user's ssh, then does what ssh would.
+//! What launchers call in place of ssh: takes the credential to the host, by its daemon or over ssh, then does what ssh would.
 //!
-//! ```text
-//! mpiexec ── gambeson-agent [options] HOST COMMAND...
-//!              ├── ssh [options] HOST gambeson keep     job's files go in by stdin, ranks' pages come out at the end
-//!              └── ssh [options] HOST COMMAND...        streams and status are the launcher's
-//! ```
-//! The secret is in no argument and no environment (rule 7 of the threat model).
+//! `gambeson keep` there gets the job's files first, and then runs the launcher's command. Streams, signals, status and the
+//! channel between the command's processes and the launcher pass through here ([`crate::reach`]); the ranks' pages come at the
+//! end. The secret is in no argument and no environment (rule 7 of the threat model).
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{self, Child, ExitCode};
+use std::sync::Arc;
+use std::thread;
 
+use gambeson_interpose::connections::{Socket, sockets};
+use gambeson_launch::wire::Variable;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 use crate::job::bundle;
-use crate::plan::ssh_program;
-use crate::supervise;
+use crate::reach::carrier::{self, Carrier, There};
+use crate::reach::control::Control;
+use crate::reach::frame::{self, Frame, Frames};
 
 /// Reaches a host for a launcher.
 pub(crate) fn execute(arguments: &[OsString]) -> Result<ExitCode, Failure> {
@@ -36,7 +41,7 @@ pub(crate) fn execute(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         return Err(Failure::refused(said.trim_start_matches("gambeson: ")));
     }
     // The launcher of the job waits for this file to go.
-    let mark = job.join(format!("agent-{}", safe(&host)));
+    let mark = job.join(format!("{MARK}{}", safe(&host)));
     let _ = fs::write(&mark, b"");
     let outcome = call.reach(&job, &host).or_else(|failure| {
         // A launcher that ends over this may not pass on what is said here, so `gambeson run` says it.
@@ -75,69 +80,136 @@ impl Call {
     }
 
     fn reach(&self, job: &Path, host: &str) -> Result<ExitCode, Failure> {
-        let mut keeper = Keeper::start(self, job, host)?;
-        let child = self.ssh().arg(exports(job)).args(&self.command).spawn();
-        let mut child = child.map_err(|error| no_ssh(&error))?;
-        let status =
-            child.wait().map_err(|error| Failure::system(format!("ssh to {host} cannot be waited for ({error})")))?;
-        keeper.collect(job, host);
-        Ok(supervise::end_as(status).into())
+        let command = self.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let control = Control::find(&command).ok_or_else(|| {
+            Failure::refused(format!(
+                "what the launcher would run on {host} does not say how it reaches the launcher, so its control channel cannot be protected; tell the authors of Gambeson which MPI this is"
+            ))
+        })?;
+        let mut keeper = Keeper::start(self, job, host, &control)?;
+        let run = Frame::Run {
+            command: control.rewrite(&command, keeper.port, keeper.address).into(),
+            environment: environment(job),
+        };
+        let status = keeper.frames.send(&run).and_then(|()| keeper.attend(control.port)).unwrap_or_else(|error| {
+            eprintln!("gambeson: the connection to {host} is lost ({error}), and what the launcher ran there with it");
+            LOST
+        });
+        if status == LOST {
+            // Not every launcher's status tells.
+            let _ = fs::write(job.join(format!("{LOST_MARK}{}", safe(host))), b"");
+        } else {
+            keeper.collect(job, host);
+        }
+        Ok(status.into())
     }
 
-    /// ssh to the host, bound to the life of this process.
-    fn ssh(&self) -> Command {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("start").arg("--").args(ssh_program()).args(&self.options).arg(&self.host);
-        // The guard has its own place there; ssh needs none.
-        command.env_remove("LD_PRELOAD");
-        command
+    /// `gambeson keep` on the host.
+    fn keep(&self, host: &str) -> Result<Carrier, Failure> {
+        let there = There { host, options: &self.options };
+        let program = env::current_exe().map_err(|error| Failure::system(error.to_string()))?;
+        if carrier::is_daemon() {
+            return Carrier::daemon(&there, &[program.as_os_str(), OsStr::new("keep")]);
+        }
+        Carrier::ssh(&there, &format!("exec {} keep", quoted(program.as_os_str())))
     }
 }
 
-/// The process on the host that keeps the job's files there while the job runs.
+/// The process on the host that keeps the job's files and the launcher's processes there.
 struct Keeper {
-    process: Child,
-    answers: BufReader<ChildStdout>,
+    frames: Arc<Frames<Box<dyn Write + Send>>>,
+    answers: BufReader<Box<dyn Read>>,
+    ssh: Option<Child>,
+    /// Which port there stands in for the launcher's.
+    port: u16,
+    /// An address of the host.
+    address: IpAddr,
 }
 
 impl Keeper {
-    fn start(call: &Call, job: &Path, host: &str) -> Result<Self, Failure> {
+    fn start(call: &Call, job: &Path, host: &str, control: &Control) -> Result<Self, Failure> {
         let refused = |why: &str| {
+            let remedy = if carrier::is_daemon() {
+                format!("see that `gambeson exec {host} -- true` works, or choose --launcher ssh")
+            } else {
+                format!("for the same user, and see that `ssh {host} true` works without a password")
+            };
             Failure::refused(format!(
-                "the job's secret cannot be carried to {host}: {why}. Install the same Gambeson there under the same path, for the same user, and see that `ssh {host} true` works without a password"
+                "the job's secret cannot be carried to {host}: {why}. Install the same Gambeson there under the same path, {remedy}"
             ))
         };
-        let program = env::current_exe().map_err(|error| refused(&error.to_string()))?;
-        let mut process = call
-            .ssh()
-            .arg(format!("exec {} keep", quoted(program.as_os_str())))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| no_ssh(&error))?;
+        let Carrier { mut to, from, ssh } = call.keep(host).map_err(|failure| refused(&failure.to_string()))?;
         let mut files =
             bundle::pack(job, |name| bundle::CARRIED.contains(&name)).map_err(|error| refused(&error.to_string()))?;
         files.push(("directory".to_owned(), Zeroizing::new(job.as_os_str().as_bytes().to_vec())));
-        let stdin = process.stdin.as_mut().expect("stdin is piped");
+        if let Some(address) = control.address {
+            files.push(("toward".to_owned(), Zeroizing::new(address.to_string().into_bytes())));
+        }
         // Who is gone before it read everything shows below by its silence.
-        let _ = bundle::send(stdin, &files);
-        let mut answers = BufReader::new(process.stdout.take().expect("stdout is piped"));
+        let _ = bundle::send(&mut to, &files);
+        let mut answers = BufReader::new(from);
         // Login scripts may talk first.
         for _ in 0..LINES_MAX {
             let mut line = String::new();
             match answers.read_line(&mut line) {
                 Ok(0) => return Err(refused("Gambeson did not answer there")),
-                Ok(_) if line == bundle::KEPT => return Ok(Self { process, answers }),
                 Ok(_) => {}
                 Err(error) => return Err(refused(&error.to_string())),
+            }
+            let said = line.strip_prefix(bundle::KEPT).and_then(|said| said.trim().split_once(' '));
+            if let Some((port, address)) = said {
+                let (Ok(port), Ok(address)) = (port.parse(), address.parse()) else { break };
+                return Ok(Self { frames: Arc::new(Frames::new(to)), answers, ssh, port, address });
             }
         }
         Err(refused("something else answered there"))
     }
 
-    /// Lets the keeper go and files the pages it sends.
+    /// Passes on streams, signals and the control channel until the command has ended; its status.
+    fn attend(&mut self, port: u16) -> io::Result<u8> {
+        let frames = self.frames.clone();
+        thread::spawn(move || frames.pump(io::stdin(), Frame::Input));
+        let frames = self.frames.clone();
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2])?;
+        thread::spawn(move || {
+            for signal in signals.forever() {
+                if frames.send(&Frame::Signal(u8::try_from(signal).unwrap_or_default())).is_err() {
+                    let _ = signal_hook::low_level::emulate_default_handler(signal);
+                }
+            }
+        });
+        let mut launcher: Option<TcpStream> = None;
+        let mut output = io::stdout();
+        loop {
+            match frame::read(&mut self.answers)? {
+                Some(Frame::Output(bytes)) => drop(output.write_all(&bytes).and_then(|()| output.flush())),
+                Some(Frame::Connected) => match connect(port) {
+                    Ok(stream) => {
+                        let (frames, from) = (self.frames.clone(), stream.try_clone()?);
+                        thread::spawn(move || frames.pump(from, Frame::Control));
+                        launcher = Some(stream);
+                    }
+                    Err(error) => {
+                        eprintln!("gambeson: the launcher cannot be reached at its port {port} ({error})");
+                        self.frames.send(&Frame::Control(Vec::new()))?;
+                    }
+                },
+                Some(Frame::Control(bytes)) => {
+                    if let Some(stream) = &mut launcher {
+                        // A launcher that takes no more has closed, which the thread that reads passes on.
+                        let _ =
+                            if bytes.is_empty() { stream.shutdown(Shutdown::Write) } else { stream.write_all(&bytes) };
+                    }
+                }
+                Some(Frame::Ended(status)) => return Ok(status),
+                Some(Frame::Run { .. } | Frame::Input(_) | Frame::Signal(_)) => {}
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+    }
+
+    /// Files the pages that follow the end.
     fn collect(&mut self, job: &Path, host: &str) {
-        drop(self.process.stdin.take());
         if let Ok(files) = bundle::receive(&mut self.answers) {
             for (name, bytes) in files {
                 if let Some((kind, process)) = name.split_once('-')
@@ -147,29 +219,30 @@ impl Keeper {
                 }
             }
         }
-        let _ = self.process.wait();
+        if let Some(ssh) = &mut self.ssh {
+            let _ = ssh.wait();
+        }
     }
 }
 
-fn no_ssh(error: &std::io::Error) -> Failure {
-    Failure::refused(format!(
-        "{} cannot be started ({error}), so the job's secret has no way to other hosts; install ssh, or name yours in GAMBESON_SSH",
-        ssh_program().join(" ")
-    ))
+/// To the launcher, which listens on this host: nobody else who took its port is told anything.
+fn connect(port: u16) -> io::Result<TcpStream> {
+    let is_own = |socket: &Socket| {
+        socket.listens && socket.local.port() == port && socket.uid == rustix::process::geteuid().as_raw()
+    };
+    if !sockets().iter().any(is_own) {
+        return Err(io::Error::other("it does not listen there any more"));
+    }
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port))
 }
 
 /// What the ranks there must find; some launchers carry no environment of their own.
-fn exports(job: &Path) -> String {
+fn environment(job: &Path) -> Vec<Variable> {
     let expected = fs::read_to_string(job.join("environment")).unwrap_or_default();
-    let mut exports = String::new();
-    let own = ["GAMBESON_JOB", "GAMBESON_CORE", "LD_PRELOAD"]
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), env::var_os(name)?)));
     let expected = expected.lines().filter_map(|line| line.split_once('='));
-    for (name, value) in expected.map(|(name, value)| (name.to_owned(), OsString::from(value))).chain(own) {
-        exports += &format!("export {name}={}; ", quoted(&value));
-    }
-    exports
+    let own = ["GAMBESON_JOB", "GAMBESON_CORE", "LD_PRELOAD"];
+    let own = own.iter().filter_map(|name| Some(((*name).into(), env::var_os(name)?.into())));
+    expected.map(|(name, value)| (name.into(), value.into())).chain(own).collect()
 }
 
 /// A word for the shell of the other host.
@@ -188,6 +261,12 @@ fn safe(host: &str) -> String {
 /// The options of ssh(1) that take a value.
 const SSH_OPTIONS_WITH_VALUES: &[u8] = b"BbcDEeFIiJLlmOoPpQRSWw";
 const LINES_MAX: usize = 1000;
+/// How the name of a file begins that is there while an agent reaches a host; what follows is the host.
+pub(crate) const MARK: &str = "agent-";
+/// The same when the connection to the host was lost.
+pub(crate) const LOST_MARK: &str = "lost-";
+/// What ssh ends with when its connection does.
+const LOST: u8 = 255;
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SI
 use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, STATUSES, Status};
+use crate::hosts;
 
 /// Runs a command on other hosts, by their daemons
 ///
@@ -132,9 +133,7 @@ fn pass_on(mut signals: Signals, controls: Controls) {
 
 impl Arguments {
     fn order(&self) -> Result<Order, Failure> {
-        let mut id = [0; 16];
-        getrandom::fill(&mut id)
-            .map_err(|cause| Failure::system(format!("the kernel gives no random numbers ({cause})")))?;
+        let id = hosts::random()?;
         let hosts: Vec<_> = self.hosts.iter().map(|text| Host::parse(text)).collect();
         let streams = match (self.terminal, hosts.len() as u32 * self.copies) {
             (true, 1) => tcgetwinsize(io::stdin())

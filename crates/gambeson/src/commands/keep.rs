@@ -1,12 +1,25 @@
-//! `gambeson keep`: holds the job's files on another host while the job runs there. Not for people.
+//! `gambeson keep`: holds the job's files on another host, and runs the launcher's command there. Not for people.
 //!
-//! The agent sends the files on stdin; the end of stdin means the end of the job, however it came.
+//! The agent sends the files on stdin, and frames after them ([`crate::reach::frame`]); the end of stdin means the end of the
+//! job, however it came. What the command's processes take for the launcher's port is one of this process, on the loopback
+//! address: a single connection of one of its own descendants is carried on to the launcher.
 
-use std::io::{self, Read, Write};
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, Stdout, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
+use gambeson_interpose::connections::{inodes, other_end};
+use gambeson_launch::descendants;
+use gambeson_launch::wire::{Text, Variable};
 use gambeson_proto::credential::Credential;
+use rustix::process::{Pid, Signal, getpid, kill_process_group, set_child_subreaper};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -14,27 +27,174 @@ use crate::job::{self, Job, bundle, processes};
 use crate::libraries::Libraries;
 use crate::machine;
 use crate::policy_files;
+use crate::reach::frame::{self, Frame, Frames};
 
 pub(crate) fn execute() -> Result<ExitCode, Failure> {
     machine::close_to_others()?;
-    let mut stdin = io::stdin().lock();
+    let mut stdin = io::stdin();
     let files = bundle::receive(&mut stdin)
         .map_err(|error| Failure::refused(format!("the job's files did not arrive ({error}); start the job again")))?;
     let job = install(&files)?;
+    let own = own_address(file(&files, "toward").map(text).as_deref());
     drop(files);
-    let mut stdout = io::stdout().lock();
-    let said = stdout.write_all(bundle::KEPT.as_bytes()).and_then(|()| stdout.flush());
-    if said.is_ok() {
-        // Nothing more comes; what ends is the job, or the connection.
-        let _ = io::copy(&mut Read::by_ref(&mut stdin), &mut io::sink());
+    let cannot = |what: &str, error: &io::Error| Failure::system(format!("{what} ({error})"));
+    // What the launcher's processes leave behind stays below this one.
+    set_child_subreaper(Some(getpid())).map_err(|error| cannot("orphans cannot be held", &error.into()))?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listener = listener.map_err(|error| cannot("no port can be had for the launcher's", &error))?;
+    let port = listener.local_addr().map_err(|error| cannot("no port can be had for the launcher's", &error))?.port();
+    let mut stdout = io::stdout();
+    let said = writeln!(stdout, "{}{port} {own}", bundle::KEPT).and_then(|()| stdout.flush());
+    let frames = Arc::new(Frames::new(stdout));
+    let run = said.and_then(|()| frame::read(&mut stdin));
+    if let Ok(Some(Frame::Run { command, environment })) = run {
+        let code = Kept::start(&command, environment, frames.clone(), listener)?.wait();
+        let _ = frames.send(&Frame::Ended(code));
     }
     let mut reports = bundle::Files::new();
     if let Some(job) = &job {
         processes::end_here(job.directory());
         reports = bundle::pack(job.directory(), bundle::is_report).unwrap_or_default();
     }
-    let _ = bundle::send(&mut stdout, &reports);
+    let _ = frames.with(|stdout| bundle::send(stdout, &reports));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The launcher's command, which runs.
+struct Kept {
+    child: Child,
+    /// Passes on what it writes.
+    output: JoinHandle<()>,
+    channel: Arc<Channel>,
+}
+
+impl Kept {
+    /// To be called by the thread that lives longest: the command is bound to its life.
+    fn start(
+        command: &Text,
+        environment: Vec<Variable>,
+        frames: Arc<Frames<Stdout>>,
+        listener: TcpListener,
+    ) -> Result<Self, Failure> {
+        let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+        let environment = environment.iter().map(|(name, value)| (name.as_os(), value.as_os()));
+        let mut child = Command::new("/proc/self/exe")
+            .args(["start", "--own-group", "--"])
+            .args([shell, "-c".into(), OsString::from(command.as_os())])
+            .envs(environment)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| Failure::system(format!("the launcher's command cannot be started ({error})")))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take().expect("stdout is piped"));
+        let group = Pid::from_child(&child);
+        let channel = Arc::new(Channel::default());
+        let (ours, pumped) = (channel.clone(), frames.clone());
+        thread::spawn(move || obey(input, group, &ours));
+        let ours = channel.clone();
+        thread::spawn(move || ours.admit(&listener, &frames));
+        let output = thread::spawn(move || pumped.pump(output, Frame::Output));
+        Ok(Self { child, output, channel })
+    }
+
+    /// Until it has ended, and all is said; its status as a shell has it.
+    fn wait(mut self) -> u8 {
+        let status = self.child.wait();
+        let deadline = Instant::now() + LAST_WORDS;
+        while Instant::now() < deadline && !(self.output.is_finished() && self.channel.is_quiet()) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let code = status.map_or(1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
+
+/// Does what the agent says, until it is gone: then the command ends, politely or not.
+fn obey(mut input: Option<impl Write>, group: Pid, channel: &Channel) {
+    let mut stdin = io::stdin();
+    while let Ok(Some(frame)) = frame::read(&mut stdin) {
+        match frame {
+            Frame::Input(bytes) if bytes.is_empty() => input = None,
+            // Who has closed its input wants no more.
+            Frame::Input(bytes) => {
+                if input.as_mut().is_some_and(|input| input.write_all(&bytes).is_err()) {
+                    input = None;
+                }
+            }
+            Frame::Signal(signal) => {
+                if let Some(signal) = Signal::from_named_raw(signal.into()) {
+                    let _ = kill_process_group(group, signal);
+                }
+            }
+            Frame::Control(bytes) => {
+                if let Some(mut stream) = channel.stream.get() {
+                    // Who has closed is noticed by the thread that reads.
+                    let _ = if bytes.is_empty() { stream.shutdown(Shutdown::Write) } else { stream.write_all(&bytes) };
+                }
+            }
+            _ => break,
+        }
+    }
+    let _ = kill_process_group(group, Signal::TERM);
+    thread::sleep(GRACE);
+    let _ = kill_process_group(group, Signal::KILL);
+}
+
+/// The connection of the command's processes to what they take for the launcher.
+#[derive(Default)]
+struct Channel {
+    stream: OnceLock<TcpStream>,
+    /// That all has been passed on which came by it.
+    ended: OnceLock<()>,
+}
+
+impl Channel {
+    /// Takes one connection of a descendant's, and drops all others.
+    fn admit(self: Arc<Self>, listener: &TcpListener, frames: &Arc<Frames<Stdout>>) {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { continue };
+            if self.stream.get().is_some() || !is_of_descendant(&stream) {
+                continue;
+            }
+            let Ok(from) = stream.try_clone() else { continue };
+            let _ = self.stream.set(stream);
+            if frames.send(&Frame::Connected).is_err() {
+                return;
+            }
+            let (channel, frames) = (self.clone(), frames.clone());
+            thread::spawn(move || {
+                frames.pump(from, Frame::Control);
+                let _ = channel.ended.set(());
+            });
+        }
+    }
+
+    /// Whether nothing of it is still to be passed on.
+    fn is_quiet(&self) -> bool {
+        self.stream.get().is_none() || self.ended.get().is_some()
+    }
+}
+
+/// Whether the other end of a connection is a socket that a process below this one has open now.
+fn is_of_descendant(stream: &TcpStream) -> bool {
+    let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
+    let Ok((local, remote)) = ends else { return false };
+    let Some(peer) = other_end(local, remote) else { return false };
+    descendants(getpid()).iter().any(|pid| inodes(pid.as_raw_pid().unsigned_abs()).contains(&peer.inode))
+}
+
+/// The address that this host has on the way to the launcher, for Open MPI, which believes in no loopback address. The
+/// guard leads to that whoever connects to it.
+fn own_address(toward: Option<&str>) -> IpAddr {
+    let toward = toward.and_then(|toward| toward.parse::<IpAddr>().ok());
+    let found = toward.and_then(|toward| {
+        let unspecified = if toward.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        // Nothing is sent.
+        let socket = UdpSocket::bind(unspecified).ok()?;
+        socket.connect((toward, 9)).ok()?;
+        socket.local_addr().ok()
+    });
+    found.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |found| found.ip())
 }
 
 /// Puts the files into the job's directory here; none where that is the very directory they came from.
@@ -83,4 +243,30 @@ fn file<'f>(files: &'f bundle::Files, wanted: &str) -> Option<&'f Zeroizing<Vec<
 
 fn text(bytes: &Zeroizing<Vec<u8>>) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// How long what the command's processes said last may take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long the command may take to end when the job has.
+const GRACE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_a_descendants_or_a_strangers() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let here = listener.local_addr().unwrap();
+        let own = TcpStream::connect(here).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(!is_of_descendant(&accepted), "of this process itself");
+        drop(own);
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}; read -r", here.port());
+        let mut child = Command::new("bash").args(["-c", &script]).stdin(Stdio::piped()).spawn().unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(is_of_descendant(&accepted));
+        child.kill().and_then(|()| child.wait()).unwrap();
+        assert!(!is_of_descendant(&accepted), "of a process that has ended");
+    }
 }

@@ -18,6 +18,7 @@ use rustix::time::ClockId;
 use serde_json::json;
 use zeroize::Zeroizing;
 
+use crate::commands::agent;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::job::reports::{self, Reports};
 use crate::job::{self, Job, processes};
@@ -26,6 +27,7 @@ use crate::launcher::{Programs, Variable, all_agents};
 use crate::machine;
 use crate::plan::{Options, Plan};
 use crate::policy_files;
+use crate::reach::{carrier, listeners};
 use crate::report;
 use crate::supervise::{self, Start};
 use crate::trace::{self, About, Output, Summary};
@@ -123,6 +125,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 struct Outcome {
     status: ExitStatus,
     reports: Reports,
+    /// Hosts to which the connection was lost, or whose agent was killed.
+    lost: Vec<String>,
     /// Processes of the job that outlived its launcher and were ended.
     ended: usize,
     /// What came of the trace, if one was asked for.
@@ -145,6 +149,10 @@ fn notes(plan: &Plan) {
             "{} is no launcher of an MPI: it runs as it is, its processes have this job's credential for links, and MPI is refused in them",
             plan.launcher.program.display()
         ));
+    }
+    if plan.hosts.several() && plan.has_mpi() {
+        let carrier = if plan.daemons { "their daemons (gambesond)".to_owned() } else { plan.ssh.join(" ") };
+        note(&format!("other hosts are reached by {carrier}, and the launcher's control channel goes the same way"));
     }
     if !plan.seals_hosts() {
         note(
@@ -202,15 +210,23 @@ fn run(
     let environment = environment(plan, &job, &variables)?;
     let arguments = plan.arguments(job.directory());
     let start = Start { program: &plan.launcher.program, arguments: &arguments, environment: &environment };
-    let status = supervise::run(&start, || reports::alarming(job.directory()))?;
-    wait_for_agents(&job, if trace.is_some() { TRACES_GRACE } else { AGENTS_GRACE });
+    let mut glances = 0;
+    let status = supervise::run(&start, || {
+        glances += 1;
+        // Launchers begin with their listeners, and seldom add one later.
+        if glances < OFTEN || glances % OFTEN == 0 {
+            refuse_exposed(plan, &job);
+        }
+        reports::alarming(job.directory())
+    })?;
+    let lost = wait_for_agents(&job, if trace.is_some() { TRACES_GRACE } else { AGENTS_GRACE });
     let reports = Reports::read(job.directory(), job.keys());
     // A job that ended well may have left servers running on purpose.
-    let failed = !status.success() || !reports.refusals.is_empty();
+    let failed = !status.success() || !reports.refusals.is_empty() || !lost.is_empty();
     let ended = if failed { processes::end(job.directory()) } else { 0 };
     // Now that nobody writes any more.
     let traced = trace.map(|trace| trace.output.write(job.directory(), about));
-    Ok(Outcome { status, reports, ended, traced })
+    Ok(Outcome { status, reports, lost, ended, traced })
 }
 
 /// What a trace says of the job beside its messages.
@@ -250,6 +266,7 @@ fn prepare(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<(), Failure
     job.write("environment", lines.as_bytes())?;
     job.write("rules", plan.policy().origins().join("\n").as_bytes())?;
     site(job)?;
+    job.write("launchers", plan.launcher.dialect().programs.join("\n").as_bytes())?;
     if !plan.has_mpi() {
         job.write("no-mpi", b"")?;
     }
@@ -274,22 +291,48 @@ fn environment(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<Vec<(St
     }
     if plan.hosts.several() {
         let hooks = (plan.launcher.dialect().agent)(&job.agent()).map_err(Failure::refused)?;
-        environment.push(("GAMBESON_SSH".to_owned(), plan.ssh.join(" ").into()));
+        if plan.daemons {
+            environment.push((carrier::VARIABLE.to_owned(), "daemon".into()));
+        } else {
+            environment.push(("GAMBESON_SSH".to_owned(), plan.ssh.join(" ").into()));
+            environment.push((carrier::VARIABLE.to_owned(), "ssh".into()));
+        }
         environment.extend(hooks.into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     }
     Ok(environment)
 }
 
-/// Agents bring the pages of other hosts when those hosts are done.
-fn wait_for_agents(job: &Job, grace: Duration) {
-    let busy = || {
+/// Leaves word in the job's directory when the launcher listens where others can reach it.
+fn refuse_exposed(plan: &Plan, job: &Job) {
+    let programs = plan.launcher.dialect().programs;
+    if programs.is_empty() {
+        return;
+    }
+    if let Some((program, address)) = listeners::exposed(&plan.launcher.program, programs) {
+        let said = format!(
+            "{program} listens at {address}, where others could connect and be given the job's environment. Gambeson's guard keeps a launcher's sockets inside its host, and is not loaded into this one: use a launcher that is linked dynamically, and leave LD_PRELOAD as it is"
+        );
+        // The first word is enough.
+        let _ = job
+            .write(&format!("refused-{}", std::process::id()), format!("the launcher\ngambeson: {said}\n").as_bytes());
+    }
+}
+
+/// Agents bring the pages of other hosts when those hosts are done. The hosts that were lost.
+fn wait_for_agents(job: &Job, grace: Duration) -> Vec<String> {
+    let marked = |mark: &str| {
         let entries = fs::read_dir(job.directory()).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("agent-"))
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter_map(|name| Some(name.strip_prefix(mark)?.to_owned())).collect::<Vec<_>>()
     };
     let deadline = Instant::now() + grace;
-    while Instant::now() < deadline && busy() {
+    while Instant::now() < deadline && !marked(agent::MARK).is_empty() {
         thread::sleep(Duration::from_millis(20));
     }
+    let mut lost = [marked(agent::MARK), marked(agent::LOST_MARK)].concat();
+    lost.sort();
+    lost.dedup();
+    lost
 }
 
 impl Arguments {
@@ -368,6 +411,14 @@ impl Outcome {
                 list(&open)
             );
         }
+        if self.status.success() && !self.lost.is_empty() {
+            // Open MPI 5 says so itself, and ends with 0.
+            eprintln!(
+                "gambeson: the job has failed, though its launcher ended well: the connection to {} was lost, and what ran there with it",
+                list(&self.lost)
+            );
+            return Status::System.into();
+        }
         supervise::end_as(self.status).into()
     }
 }
@@ -384,6 +435,8 @@ fn list<T: ToString>(items: &[T]) -> String {
 const FORCED: &str =
     "--trace takes messages between processes of one host through the provider too, as --intra-host sealed does";
 
+/// So many looks at the launcher come at every turn of waiting for it, and later one in so many turns.
+const OFTEN: u32 = 40;
 /// How long agents may take to bring their pages.
 const AGENTS_GRACE: Duration = Duration::from_secs(10);
 /// And what their ranks wrote down.

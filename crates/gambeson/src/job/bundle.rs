@@ -3,7 +3,7 @@
 //! ```text
 //! magic "GBSNFIL1" | count u32 | count x { name length u16, name, length u32, bytes }
 //! ```
-//! Big endian. The stream passes over ssh; it is no protection by itself.
+//! Big endian. The stream passes by a daemon or over ssh; it is no protection by itself.
 
 use std::fs;
 use std::io::{self, Read, Seek, Write};
@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
 
 /// What a host gets.
-pub(crate) const CARRIED: [&str; 11] = [
+pub(crate) const CARRIED: [&str; 12] = [
     "version",
     "credential",
     JOB_FILE,
@@ -31,10 +31,12 @@ pub(crate) const CARRIED: [&str; 11] = [
     "one-sided-threads",
     "vendor",
     "trace",
+    "launchers",
 ];
 
-/// The line that says the files are in place.
-pub(crate) const KEPT: &str = "gambeson keeps the job\n";
+/// How the line begins that says the files are in place; behind it are the port that stands in for the launcher's, and an
+/// address of the host.
+pub(crate) const KEPT: &str = "gambeson keeps the job ";
 
 /// Whether a file is what a rank left.
 pub(crate) fn is_report(name: &str) -> bool {

@@ -16,6 +16,8 @@
 //!   rank-<pid>     a page per provider      refused-<pid>   a sentence per refusal of the guard
 //!   linked-<pid>   who has links      rules      where the policy's rules were written, one a line
 //!   site.pub, directory.toml   what the site has signed, if this host has a site: links go by it
+//!   agent-<host>   while an agent reaches the host; lost-<host> if it was lost
+//!   launchers      the programs of the launcher whose sockets the guard keeps inside their host
 //!   no-mpi         in a job without a launcher: the guard and the agent refuse MPI
 //!   trace          in a traced job, how many bytes an endpoint may write down; trace-<pid>-<n> is what it did
 //! ```

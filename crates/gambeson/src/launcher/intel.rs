@@ -14,9 +14,12 @@ pub(super) const DIALECT: Dialect = Dialect {
         Ok(vec![
             ("I_MPI_HYDRA_BOOTSTRAP", "rsh".to_owned()),
             ("I_MPI_HYDRA_BOOTSTRAP_EXEC", agent.display().to_string()),
+            // Else hosts beyond the sixteenth would be reached from others, where there is no agent: no tree, but all at once.
+            ("I_MPI_HYDRA_BRANCH_COUNT", "0".to_owned()),
         ])
     },
     one_sided: |_| Ok(()),
+    programs: &["mpiexec", "mpiexec.hydra", "hydra_bstrap_proxy", "hydra_pmi_proxy"],
     seals_hosts: false,
 };
 

@@ -89,6 +89,8 @@ pub(crate) struct Dialect {
     pub(crate) agent: fn(agent: &Path) -> Result<Hooks, &'static str>,
     /// Why one-sided communication has no sealed way, if so.
     pub(crate) one_sided: fn(&Request<'_>) -> Result<(), OneSided>,
+    /// Its own programs, whose sockets stay inside their host.
+    pub(crate) programs: &'static [&'static str],
     /// Whether processes of one host talk through the provider whatever `intra_host` says.
     pub(crate) seals_hosts: bool,
 }

@@ -14,6 +14,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     variables,
     agent: |agent| Ok(hydra_agent(agent)),
     one_sided: |_| Ok(()),
+    programs: &["mpiexec", "mpiexec.hydra", "mpiexec.mpich", "hydra_pmi_proxy"],
     seals_hosts: false,
 };
 

@@ -9,5 +9,6 @@ pub(super) const DIALECT: Dialect = Dialect {
     variables: |_| Vec::new(),
     agent: |_| Err("a program that is no launcher starts nothing on other hosts"),
     one_sided: |_| Ok(()),
+    programs: &[],
     seals_hosts: true,
 };

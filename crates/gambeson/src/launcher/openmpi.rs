@@ -20,6 +20,7 @@ pub(super) const DIALECT_4: Dialect = Dialect {
     variables: variables_4,
     agent: |agent| Ok(agent_4(agent)),
     one_sided: one_sided_4,
+    programs: &["orterun", "orted"],
     seals_hosts: true,
 };
 
@@ -30,6 +31,7 @@ pub(super) const DIALECT_5: Dialect = Dialect {
     variables: variables_5,
     agent: |agent| Ok(agent_5(agent)),
     one_sided: one_sided_5,
+    programs: &["prterun", "prte", "prted"],
     seals_hosts: true,
 };
 
@@ -99,13 +101,14 @@ fn one_sided_5(request: &Request<'_>) -> Result<(), OneSided> {
 }
 
 // The agent takes the end of its ssh for the end of the job on that host, so the daemons there
-// must stay attached to it, and none may start further daemons without an agent.
+// must stay attached to it, and none may start further daemons without an agent, or connect to others than the launcher.
 
 fn agent_4(agent: &Path) -> Vec<(&'static str, String)> {
     vec![
         ("OMPI_MCA_plm", "rsh".to_owned()),
         ("OMPI_MCA_plm_rsh_agent", agent.display().to_string()),
         ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".to_owned()),
+        ("OMPI_MCA_routed_radix", ALL_HOSTS.to_owned()),
         ("OMPI_MCA_orte_leave_session_attached", "1".to_owned()),
     ]
 }
@@ -115,6 +118,7 @@ fn agent_5(agent: &Path) -> Vec<(&'static str, String)> {
         ("PRTE_MCA_plm", "ssh".to_owned()),
         ("PRTE_MCA_plm_ssh_agent", agent.display().to_string()),
         ("PRTE_MCA_plm_ssh_no_tree_spawn", "1".to_owned()),
+        ("PRTE_MCA_rml_base_radix", ALL_HOSTS.to_owned()),
         ("PRTE_MCA_prte_leave_session_attached", "1".to_owned()),
     ]
 }
@@ -151,6 +155,9 @@ fn spelling(variable: &str) -> String {
         _ => format!("-x {variable}"),
     }
 }
+
+/// The width of a tree in which every daemon has the launcher for its parent; Open MPI 5 counts to it, and fails at a million.
+const ALL_HOSTS: &str = "4096";
 
 const AGENTS: [&str; 4] = ["plm_rsh_agent", "plm_ssh_agent", "orte_rsh_agent", "pls_rsh_agent"];
 

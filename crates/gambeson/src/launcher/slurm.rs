@@ -26,6 +26,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     one_sided: |request| {
         (openmpi::DIALECT_5.one_sided)(request).map_err(|refused| OneSided { to: Programs::OfOpenMpi, ..refused })
     },
+    programs: &[],
     seals_hosts: false,
 };
 
