@@ -91,17 +91,20 @@ impl Call {
             command: control.rewrite(&command, keeper.port, keeper.address).into(),
             environment: environment(job),
         };
-        let status = keeper.frames.send(&run).and_then(|()| keeper.attend(control.port)).unwrap_or_else(|error| {
-            eprintln!("gambeson: the connection to {host} is lost ({error}), and what the launcher ran there with it");
-            LOST
-        });
-        if status == LOST {
-            // Not every launcher's status tells.
-            let _ = fs::write(job.join(format!("{LOST_MARK}{}", safe(host))), b"");
-        } else {
-            keeper.collect(job, host);
+        match keeper.frames.send(&run).and_then(|()| keeper.attend(control.port)) {
+            Ok(status) => {
+                keeper.collect(job, host);
+                Ok(status.into())
+            }
+            Err(error) => {
+                eprintln!(
+                    "gambeson: the connection to {host} is lost ({error}), and what the launcher ran there with it"
+                );
+                // Not every launcher's status tells.
+                let _ = fs::write(job.join(format!("{LOST_MARK}{}", safe(host))), b"");
+                Ok(LOST.into())
+            }
         }
-        Ok(status.into())
     }
 
     /// `gambeson keep` on the host.

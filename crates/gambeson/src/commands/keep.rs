@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -86,11 +87,12 @@ impl Kept {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| Failure::system(format!("the launcher's command cannot be started ({error})")))?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().expect("stdout is piped"));
+        let input = feed(child.stdin.take().expect("stdin is piped"));
+        let output = child.stdout.take().expect("stdout is piped");
         let group = Pid::from_child(&child);
         let channel = Arc::new(Channel::default());
         let (ours, pumped) = (channel.clone(), frames.clone());
-        thread::spawn(move || obey(input, group, &ours));
+        thread::spawn(move || obey(&input, group, &ours));
         let ours = channel.clone();
         thread::spawn(move || ours.admit(&listener, &frames));
         let output = thread::spawn(move || pumped.pump(output, Frame::Output));
@@ -109,18 +111,21 @@ impl Kept {
     }
 }
 
+/// Writes to the command's input what comes for it, in a thread of its own: a command that reads nothing keeps nothing else
+/// waiting.
+fn feed(mut input: impl Write + Send + 'static) -> Sender<Vec<u8>> {
+    let (feed, parts) = channel::<Vec<u8>>();
+    thread::spawn(move || parts.iter().take_while(|part| !part.is_empty()).all(|part| input.write_all(&part).is_ok()));
+    feed
+}
+
 /// Does what the agent says, until it is gone: then the command ends, politely or not.
-fn obey(mut input: Option<impl Write>, group: Pid, channel: &Channel) {
+fn obey(input: &Sender<Vec<u8>>, group: Pid, channel: &Channel) {
     let mut stdin = io::stdin();
     while let Ok(Some(frame)) = frame::read(&mut stdin) {
         match frame {
-            Frame::Input(bytes) if bytes.is_empty() => input = None,
             // Who has closed its input wants no more.
-            Frame::Input(bytes) => {
-                if input.as_mut().is_some_and(|input| input.write_all(&bytes).is_err()) {
-                    input = None;
-                }
-            }
+            Frame::Input(bytes) => drop(input.send(bytes)),
             Frame::Signal(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal.into()) {
                     let _ = kill_process_group(group, signal);
