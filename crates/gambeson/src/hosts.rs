@@ -4,9 +4,6 @@ use std::env;
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 
-use gambeson_launch::authority::PORT;
-use gambeson_launch::wire;
-
 use crate::failure::Failure;
 use crate::launcher::command_line::{Meaning, Said, host_of};
 use crate::machine;
@@ -48,14 +45,6 @@ impl Hosts {
             }
         }
         Self { remote }
-    }
-}
-
-/// A host and where its daemon listens: `NAME`, or `NAME=ADDRESS:PORT`.
-pub(crate) fn daemon(text: &str) -> wire::Host {
-    match text.split_once('=') {
-        Some((name, address)) => wire::Host { name: name.into(), address: address.into() },
-        None => wire::Host { name: text.into(), address: format!("{text}:{PORT}") },
     }
 }
 

@@ -4,12 +4,11 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gambeson_launch::authority::user_folder;
 use gambeson_launch::requester::{Controls, Heard, Ordered, Requester};
-use gambeson_launch::wire::{Event, Order, Process, Program, Streams, Text};
+use gambeson_launch::wire::{Event, Host, Order, Process, Program, Secret, Streams, Text};
 
 use crate::failure::Failure;
 use crate::hosts;
@@ -56,7 +55,8 @@ impl Carrier {
             id: hosts::random()?,
             until: 0,
             account: login_name(there.options).unwrap_or(account).to_owned(),
-            hosts: vec![hosts::daemon(host)],
+            hosts: vec![Host::parse(host)],
+            context: Secret::default(),
             programs: vec![Program {
                 executable: words[0].to_owned().into(),
                 arguments: words.iter().map(|&word| Text::from(word)).collect(),
@@ -65,7 +65,8 @@ impl Carrier {
             }],
             processes: vec![Process { host: 0, program: 0, environment: Vec::new() }],
         };
-        let mut ordered = Arc::new(Requester::new(&user_folder())?).begin(&order);
+        let requester = Requester::new(&user_folder())?;
+        let mut ordered = requester.begin(order)?;
         let deadline = Instant::now() + START;
         loop {
             match ordered.next(Duration::from_millis(250)) {
@@ -77,7 +78,11 @@ impl Carrier {
             }
         }
         let to = Box::new(Input(ordered.controls()));
-        Ok(Self { to, from: Box::new(Output { ordered, bytes: Vec::new(), taken: 0 }), ssh: None })
+        Ok(Self {
+            to,
+            from: Box::new(Output { ordered, _requester: requester, bytes: Vec::new(), taken: 0 }),
+            ssh: None,
+        })
     }
 }
 
@@ -113,6 +118,7 @@ impl Drop for Input {
 /// Its output. What it says on its standard error is passed on while that is read.
 struct Output {
     ordered: Ordered,
+    _requester: Requester,
     bytes: Vec<u8>,
     taken: usize,
 }
