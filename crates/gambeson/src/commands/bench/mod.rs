@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::{self, Picture, Wanted, coupled, link, proxy};
+use crate::bench::{self, Picture, Wanted, coupled, launch, link, proxy};
 use crate::failure::Failure;
 use crate::probe::job::Starter;
 
@@ -32,6 +32,7 @@ enum What {
     Link(Link),
     Coupled(Coupled),
     Proxy(Proxy),
+    Launch(Launch),
     Farm(Farm),
     Sim(Sim),
 }
@@ -155,6 +156,31 @@ struct Proxy {
     json: Option<PathBuf>,
 }
 
+/// Processes started by daemons: beside OpenSSH, and beside processes of one's own
+#[derive(Args)]
+#[command(after_long_help = WHAT_STARTS_ARE_COMPARED_WITH)]
+struct Launch {
+    /// Rounds, each of all sides
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Leave ssh out, for which Debian's packages are openssh-client and openssh-server
+    #[arg(long)]
+    no_ssh: bool,
+    /// Write all values to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+const WHAT_STARTS_ARE_COMPARED_WITH: &str = "\
+Daemons and sshd are started for this, on the loopback interface of this host, with keys made for this.
+What is started is always `true`.
+
+  connect+exec   a command that connects, starts it and waits: `gambeson exec`, and ssh
+  CPU            processor time of both ends of that, with all that either has started
+  64 at once     64 such commands, until the last of them has ended
+  open           an order on a connection that is open; beside it the same program started directly
+  1000           one order of 1000 processes at four daemons; they share this host's processors";
+
 const WHAT_PROXIES_ARE_COMPARED_WITH: &str = "\
 All processes are on this host and speak over the loopback interface, so who moves bytes shares the
 processors with who seals them.
@@ -230,6 +256,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         What::Link(arguments) => links(arguments),
         What::Coupled(arguments) => coupled(arguments),
         What::Proxy(arguments) => proxies(arguments),
+        What::Launch(arguments) => launches(arguments),
         What::Farm(arguments) => arguments.execute(),
         What::Sim(arguments) => simulator(arguments),
     }
@@ -260,6 +287,17 @@ fn proxies(arguments: &Proxy) -> Result<ExitCode, Failure> {
     let wanted = proxy::Wanted { bytes: u64::from(mebibytes) << 20, rounds: rounds as usize, stunnel: !no_stunnel };
     let (load, progress) = (load_before(), progress());
     let report = proxy::bench(&wanted, load, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    print!("{}", report.text());
+    arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &report))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn launches(arguments: &Launch) -> Result<ExitCode, Failure> {
+    let wanted = launch::Wanted { rounds: arguments.rounds as usize, ssh: !arguments.no_ssh };
+    let (load, progress) = (load_before(), progress());
+    let report = launch::bench(&wanted, load, &progress);
     progress.finish_and_clear();
     let report = report?;
     print!("{}", report.text());
