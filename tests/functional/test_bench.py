@@ -230,3 +230,15 @@ def test_what_files_cannot_be_measured_with_is_explained(
     job = bench_files(gambeson, mpi, *options, ranks=ranks)
     assert job.status == 64
     assert sentence in job.stderr
+
+
+def test_starts_by_daemons_are_measured_beside_ones_own(gambeson: Path, tmp_path: Path) -> None:
+    file = tmp_path / "launch.json"
+    command = [str(gambeson), "bench", "launch", "--no-ssh", "--rounds", "1", "--json", str(file)]
+    job = run_marked(command, env=clean_environment(), timeout=200).check()
+    report = json.loads(file.read_text())
+    values = [report[name] for name in ("open", "own", "tree")]
+    values += [report["gambeson"][name] for name in ("command", "processor", "at_once")]
+    assert all(len(value) == 1 and value[0] > 0 for value in values), report
+    assert report["gambeson"]["failed"] == [0]
+    assert "1000 processes at 4 daemons" in job.stdout

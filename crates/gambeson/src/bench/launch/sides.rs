@@ -49,7 +49,7 @@ impl Daemons {
     }
 
     fn one(&mut self, folder: &Path, name: &str) -> Result<String, Failure> {
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = bound("/proc/self/exe");
         command.args(["daemon", "--listen", "127.0.0.1:0", "--host", name, "--folder"]).arg(folder);
         command.arg("--log").arg(folder.join("audit.log"));
         let started = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
@@ -107,10 +107,10 @@ impl Ssh {
         let address = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address: SocketAddr = address.map_err(|cause| Failure::system(format!("no port is free ({cause})")))?;
         let (port, path) = (address.port(), folder.path.display());
-        // What sshd does by itself, but for the names of files, and for the number of those who wait to be let in.
+        // What sshd does by itself, but for the names of files. What a user's shell does when it begins is not ssh's cost.
         let text = format!(
             "ListenAddress 127.0.0.1:{port}\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized\nPidFile none\n\
-             UsePAM no\nStrictModes no\nPermitRootLogin yes\n"
+             UsePAM no\nStrictModes no\nPermitRootLogin yes\nSetEnv HOME={path}\n"
         );
         fs::write(there("sshd"), text).map_err(unwritable)?;
         let text = format!(
@@ -118,7 +118,7 @@ impl Ssh {
              StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n BatchMode yes\n"
         );
         fs::write(there("ssh"), text).map_err(unwritable)?;
-        let mut command = Command::new(sshd);
+        let mut command = bound(sshd);
         let started = command.args(["-D", "-q", "-f"]).arg(there("sshd")).stdin(Stdio::null()).spawn();
         let started = started.map_err(|cause| Failure::system(format!("sshd cannot be started ({cause})")))?;
         let mut ssh = Ssh { running: vec![started], config: there("ssh") };
@@ -149,6 +149,13 @@ impl Drop for Ssh {
     fn drop(&mut self) {
         end(&mut self.running);
     }
+}
+
+/// A program that ends with this one, however that ends.
+fn bound(program: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["start", "--own-group", "--", program]);
+    command
 }
 
 fn end(running: &mut [Child]) {
