@@ -16,6 +16,7 @@ mod input;
 mod key_file;
 mod link;
 mod matching;
+mod order;
 mod policy;
 mod record;
 pub mod seeds;
@@ -33,6 +34,7 @@ pub use frame::frame;
 pub use key_file::key_file;
 pub use link::{link_fabric, link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
+pub use order::order;
 pub use policy::policy;
 pub use record::record;
 pub use startpoint::startpoint;
@@ -42,7 +44,7 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
@@ -60,6 +62,7 @@ pub const TARGETS: [Target; 21] = [
     ("link_session", link_session),
     ("link_stranger", link_stranger),
     ("matching", matching),
+    ("order", order),
     ("policy", policy),
     ("record", record),
     ("startpoint", startpoint),

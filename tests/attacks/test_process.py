@@ -26,7 +26,7 @@ from harness.programs import Programs
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 NOBODY = 65534
 SECRET_AT = 26
-"""Offset of the job secret in a credential file: magic, version and job id come first."""
+"""Offset of the job secret in a credential: magic, version and job id come first."""
 KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219}.get(platform.machine())
 KEYCTL_READ = 11
 
@@ -100,7 +100,9 @@ def waiting_job(
             environment = Path(f"/proc/{pids[0]}/environ").read_bytes().split(b"\0")
             where = next(word for word in environment if word.startswith(b"GAMBESON_JOB="))
             job_folder = Path(os.fsdecode(where.partition(b"=")[2]))
-            secret = (job_folder / "credential").read_bytes()[SECRET_AT : SECRET_AT + 32]
+            credential = folder / "credential"
+            secret = credential.read_bytes()[SECRET_AT : SECRET_AT + 32]
+            credential.unlink()
             assert len(set(secret)) > 8, "this is no secret"
             yield Waiting(pids, job_folder, secret, folder), future
         finally:
@@ -180,7 +182,7 @@ def test_no_other_user_finds_the_secret(mpi: Mpi, runner: Runner, plain: bool, t
         def look() -> list[str]:
             places = [place for pid in everybody for place in found_in_memory(pid, job.needles)]
             places += found_in_files(job.needles) + found_in_keyrings(job.needles)
-            for name in ("credential", *(f"rank-{pid}" for pid in job.pids)):
+            for name in ("environment", *(f"rank-{pid}" for pid in job.pids)):
                 with contextlib.suppress(OSError):
                     (job.job_folder / name).read_bytes()
                     places.append(f"{name} can be read")

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,14 @@ from typing import Any
 import pytest
 from harness.hosts import hosts
 from harness.mpis import Mpi
+from harness.programs import ASK
 from harness.site import Site
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.mpis("mpich")]
 
 REFUSED = 70
 # The credential ends with the epoch and the key of its one partition, and 32 bytes of a digest.
-SHOW = 'echo "$(hostname) $(tail -c 68 $GAMBESON_JOB/credential | head -c 36 | sha256sum | head -c 64)"'
+SHOW = f'echo "$(hostname) $({sys.executable} {ASK} credential | tail -c 68 | head -c 36 | sha256sum | head -c 64)"'
 EXCHANGE = """
 import pathlib, sys, time
 from mpi4py import MPI
@@ -33,12 +35,14 @@ print("sum", world.allreduce(world.rank + 1), flush=True)
 """
 
 # On h2 the key is another, and all else as the job has it.
-FORGE = """
-import hashlib, os, pathlib, socket, sys
+FORGE = f"""
+import hashlib, os, socket, sys
+sys.path.append({str(ASK.parent)!r})
+import ask
 if socket.gethostname() == "h2":
-    path = pathlib.Path(os.environ["GAMBESON_JOB"], "credential")
-    body = path.read_bytes()[:-64] + os.urandom(32)
-    path.write_bytes(body + hashlib.sha256(body).digest())
+    body = ask.given("credential")[:-64] + os.urandom(32)
+    ask.place().unlink()
+    ask.stand_in(ask.place(), body + hashlib.sha256(body).digest())
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 

@@ -532,7 +532,13 @@ def test_what_one_end_asks_for_holds_for_both(place: Place, weak: str) -> None:
     with service(echo) as address:
         far = place.serve(address, *words.get("far", ()))
         with between(far.address) as listener:
-            near = place.connect(listener.address, *words.get("near", ()))
+            try:
+                near = place.connect(listener.address, *words.get("near", ()))
+            except AssertionError as refused:
+                # On a busy machine it hears of that before it listens.
+                assert weak == "near" and "links of class proxy between" in str(refused)
+                assert CANARY not in listener.heard
+                return
             with client(near) as one:
                 one.sendall(CANARY)
                 if weak == "near":

@@ -84,10 +84,10 @@ def test_provider_that_is_none(installation: Path, mpi: Mpi, programs: Programs)
 @pytest.mark.parametrize(
     ("how", "cause"),
     [
-        ("damaged", "can't be used: it is damaged"),
-        ("foreign", "can't be used: it is not a Gambeson credential"),
-        ("later-version", "can't be used: it is a credential of version 2, and this build knows version 1"),
-        ("readable", "can't be used: others may read or write it (mode 644)"),
+        ("damaged", "can't be had: it is damaged"),
+        ("foreign", "can't be had: it is not a Gambeson credential"),
+        ("later-version", "can't be had: it is a credential of version 2, and this build knows version 1"),
+        ("held-by-another", "can't be had: it is held by user 65534 and this process runs as user 0"),
     ],
 )
 def test_unusable_credential(gambeson: Path, mpi: Mpi, programs: Programs, how: str, cause: str) -> None:
@@ -139,9 +139,11 @@ def test_wrong_secret(gambeson: Path, mpi: Mpi, programs: Programs) -> None:
 
 
 def test_missing_secret(gambeson: Path, mpi: Mpi, programs: Programs) -> None:
-    script = 'rm -f "$GAMBESON_JOB/credential"; exec "$@"'
+    script = 'rm -f "$GAMBESON_JOB/secrets"; exec "$@"'
     job = run(gambeson, mpi, ["bash", "-c", script, "sh", *start(mpi, programs)])
-    refused(job, "credential can't be used: No such file or directory", "start the program with `gambeson run`")
+    refused(
+        job, "can't be had: nobody holds it here (No such file or directory", "start the program with `gambeson run`"
+    )
 
 
 @needs_root

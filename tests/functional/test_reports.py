@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from harness.hosts import Hosts
 from harness.jobs import Job
 from harness.mpis import Mpi, clean_environment
-from harness.programs import Programs
+from harness.programs import ASK, Programs
 
 EXCHANGE = """
 from mpi4py import MPI
@@ -166,7 +167,7 @@ def test_the_secret_travels_in_no_argument_and_no_environment(
     ssh = tmp_path / "logging-ssh"
     ssh.write_text(f'#!/bin/bash\n{{ printf "%s\\0" "$@"; env -0; }} >> {log}\nexec {real} "$@"\n')
     ssh.chmod(0o755)
-    script = 'od -An -tx1 -j26 -N32 "$GAMBESON_JOB/credential" | tr -d " \\n"; echo'
+    script = f'{sys.executable} {ASK} credential | od -An -tx1 -j26 -N32 | tr -d " \\n"; echo'
     job = run_on_two_hosts(gambeson, mpi, two_hosts, str(ssh), ["bash", "-c", script], env={}).check()
     [secret] = set(job.stdout.split())
     assert len(secret) == 64

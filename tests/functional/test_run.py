@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,7 +17,10 @@ import pytest
 from harness.hosts import Hosts
 from harness.jobs import MARK, NOT_LAUNCHED, Job, end_marked, run_marked
 from harness.mpis import Mpi, clean_environment
-from harness.programs import Programs
+from harness.programs import ASK, Programs
+from programs import ask
+
+REFUSED_BY_HOLDER = 2
 
 
 def environment(mpi: Mpi) -> dict[str, str]:
@@ -120,9 +125,9 @@ def test_preloaded_libraries_stay_in_front(gambeson: Path, mpi: Mpi) -> None:
 def test_the_secret_is_in_no_argument_and_no_environment(
     started: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    started("sleep 60")
-    directory = Path((tmp_path / "ready").read_text().strip())
-    credential = (directory / "credential").read_bytes()
+    copy = tmp_path / "credential"
+    started("sleep 60", before=f"{sys.executable} {ASK} credential > {copy}")
+    credential = copy.read_bytes()
     secret = credential[26:58]
     assert credential[:8] == b"GBSNJOB1" and len(set(secret)) > 8
     forms = (secret, secret.hex().encode(), secret.hex().upper().encode())
@@ -130,19 +135,53 @@ def test_the_secret_is_in_no_argument_and_no_environment(
         for name in ("cmdline", "environ"):
             held = readable(process / name)
             assert not any(form in held for form in forms), process
+    # Nor in a file: whoever kills all of the job at once leaves nothing that says it.
+    directory = Path((tmp_path / "ready").read_text().strip())
+    for file in filter(Path.is_file, directory.rglob("*")):
+        assert not any(form in file.read_bytes() for form in forms), file
+
+
+def test_only_the_jobs_processes_are_given_its_secret(
+    started: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """The user's other processes, which could as well be another job's, are not of it."""
+    process = started("sleep 60")
+    place = Path((tmp_path / "ready").read_text().strip(), "secrets")
+    for name in ("credential", "keys", "adopt\0", "adopt\0GBSNJOB1", "", "x" * 100_000):
+        status, answer = ask.ask(name, place)
+        assert status == REFUSED_BY_HOLDER, (name, status)
+        why = (
+            b"it is damaged"
+            if "GBSNJOB1" in name
+            else b"it is not a Gambeson credential"
+            if "adopt" in name
+            else b"job"
+        )
+        assert why in answer, (name, answer)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(place))
+        silent.sendall(b"\xff\xff\xff\xff")
+        assert silent.recv(1) == b"", "no secret is that long"
+    assert process.poll() is None, process.communicate()
+
+
+def test_orphans_are_of_the_job(gambeson: Path, mpi: Mpi) -> None:
+    """A process whose parents have ended, in a session of its own, is given the secret, too."""
+    script = f"(setsid bash -c 'sleep 0.5; {sys.executable} {ASK} credential | head -c 8 >&2' &) ; sleep 2"
+    job = sh(gambeson, mpi, script).check()
+    assert "GBSNJOB1" in job.stderr, job.describe()
 
 
 def test_only_the_user_can_look_into_the_job(started: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
     process = started("sleep 60")
     directory = Path((tmp_path / "ready").read_text().strip())
     assert directory.stat().st_mode & 0o777 == 0o700
-    assert (directory / "credential").stat().st_mode & 0o777 == 0o600
     if os.geteuid() != 0:
         pytest.skip("needs root, to be another user")
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     for command in (
         ["ls", str(directory)],
-        ["cat", str(directory / "credential")],
+        ["stat", str(directory / "secrets")],
         ["cat", str(directory / "environment")],
         ["cat", f"/proc/{process.pid}/environ"],
         ["dd", f"if=/proc/{process.pid}/mem", "count=1"],
@@ -289,15 +328,15 @@ def test_other_hosts_get_the_job_over_ssh(gambeson: Path, mpi: Mpi, two_hosts: H
         time.sleep(0.5)
         options, _ = two_hosts.launcher(mpi.name)
         options = [str(ssh) if option == str(two_hosts.agent) else option for option in options]
-        modes = "$(cd $GAMBESON_JOB; stat -c %a credential keys | xargs)"
-        script = f'echo "$(hostname) {modes} $FI_PROVIDER ${{LD_PRELOAD##*/}}"'
+        kinds = f"$(for name in credential keys; do {sys.executable} {ASK} $name | head -c 8; done)"
+        script = f'echo "$(hostname) {kinds} $FI_PROVIDER ${{LD_PRELOAD##*/}}"'
         command = [str(gambeson), "run", "-q", "--", *mpi.mpiexec, *options, "-n", "2", "bash", "-c", script]
         keys = {"GAMBESON_KEYS": str(tmp_path / "keys")}
         subprocess.run([gambeson, "key", "init", "--key-file"], env=environment(mpi) | keys, check=True)
         job = two_hosts.run("h1", command, env=environment(mpi) | keys).check()
         # Before libfabric 1.18 tcp needs another provider on top of it, and FI_PROVIDER must show both.
         providers = "gambeson,tcp,ofi_rxm" if mpi.name == "debian-openmpi" else "gambeson"
-        expected = [f"{host} 600 600 {providers} libgambeson-guard.so" for host in ("h1", "h2")]
+        expected = [f"{host} GBSNJOB1GMBSNKEY {providers} libgambeson-guard.so" for host in ("h1", "h2")]
         assert sorted(job.stdout.splitlines()) == expected, job.describe()
         left = subprocess.run([*own_memory, "ls", "/dev/shm"], capture_output=True, text=True, check=True)
         assert "gambeson" not in left.stdout

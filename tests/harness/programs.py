@@ -7,6 +7,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+ASK = Path(__file__).resolve().parents[1] / "programs" / "ask.py"
+"""Asks for a secret of the job that runs it."""
+
 
 @dataclass(frozen=True)
 class Programs:

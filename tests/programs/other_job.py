@@ -1,4 +1,4 @@
-"""Becomes a program, on rank 1 with a file of the job altered in the way that the first argument names (needs root)."""
+"""Becomes a program, on rank 1 with the job altered in the way that the first argument names (needs root)."""
 
 import hashlib
 import os
@@ -6,6 +6,8 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+import ask
 
 
 def sealed(body: bytes) -> bytes:
@@ -30,7 +32,7 @@ ALTERATIONS: dict[str, Callable[[bytes], bytes]] = {
     "damaged": lambda credential: credential[:40] + b"?" + credential[41:],
     "foreign": lambda credential: b"not a credential",
     "later-version": lambda credential: sealed(credential[:8] + b"\0\2" + credential[10:-32]),
-    "readable": lambda credential: credential,
+    "held-by-another": lambda credential: credential,
     "other-gambeson": lambda version: b"9" + version,
 }
 
@@ -42,12 +44,15 @@ def rank() -> str:
 
 how, *program = sys.argv[1:]
 if rank() == "1":
-    name = "version" if how == "other-gambeson" else "credential"
-    altered = Path(os.environ["GAMBESON_JOB"], name)
-    with tempfile.NamedTemporaryFile(dir="/dev/shm", prefix="test-altered-", delete=False) as file:
-        file.write(ALTERATIONS[how](altered.read_bytes()))
-    Path(file.name).chmod(0o644 if how == "readable" else 0o600)
+    stand_in = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="test-altered-"), "file")
+    altered = ask.place()
+    if how == "other-gambeson":
+        altered = altered.with_name("version")
+        stand_in.write_bytes(ALTERATIONS[how](altered.read_bytes()))
+    else:
+        user = 65534 if how == "held-by-another" else None
+        ask.stand_in(stand_in, ALTERATIONS[how](ask.given("credential")), user)
     # Seen by this rank alone; the directory stays the job's.
-    script = 'mount --make-rprivate / && mount --bind "$0" "$1" && rm "$0" && shift && exec "$@"'
-    program = ["unshare", "-m", "bash", "-c", script, file.name, str(altered), *program]
+    script = 'mount --make-rprivate / && mount --bind "$0" "$1" && rm -r "${0%/*}" && shift && exec "$@"'
+    program = ["unshare", "-m", "bash", "-c", script, str(stand_in), str(altered), *program]
 os.execvp(program[0], program)

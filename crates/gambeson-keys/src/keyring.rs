@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use gambeson_proto::secret::Secret32;
-use gambeson_site::job::{self, host_name, read_secret};
+use gambeson_site::holder;
+use gambeson_site::job::{self, host_name};
 
 use crate::anchors::{Anchors, Direction};
 use crate::format::{self, Header, Kind};
@@ -37,25 +38,26 @@ pub fn open() -> Result<KeyRing, KeyError> {
 /// # Errors
 /// As there.
 pub fn open_asking(ask: &mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<KeyRing, KeyError> {
-    let of_job = job::directory().map(|directory| directory.join(JOB_FILE)).filter(|path| path.exists());
-    if let Some(path) = of_job
-        && let Some(opened) = open_of_job(&path, store::named().as_deref())?
-    {
-        return Ok(opened);
+    if let Some(directory) = job::directory().filter(|directory| directory.exists()) {
+        let name = directory.display().to_string();
+        let held = holder::ask(&directory, OF_JOB).map_err(|why| KeyError::Exposed { store: name.clone(), why })?;
+        if let Some(held) = held
+            && let Some(opened) = open_of_job(&name, &held, store::named().as_deref())?
+        {
+            return Ok(opened);
+        }
     }
     Ok(Store::open(&store::place()?, ask)?.into_keys())
 }
 
 /// What the job's launcher opened, unless the store that this process's environment names is another one.
-fn open_of_job(path: &Path, named: Option<&Path>) -> Result<Option<KeyRing>, KeyError> {
-    let name = path.display().to_string();
-    let bytes = read_secret(path).map_err(|why| KeyError::Exposed { store: name.clone(), why })?;
-    let malformed = |_| KeyError::altered(&name, "what `gambeson run` wrote there");
-    let (header, length) = Header::decode(&bytes).map_err(malformed)?;
+fn open_of_job(job: &str, bytes: &[u8], named: Option<&Path>) -> Result<Option<KeyRing>, KeyError> {
+    let malformed = |_| KeyError::altered(job, "what `gambeson run` holds there");
+    let (header, length) = Header::decode(bytes).map_err(malformed)?;
     if header.kind != Kind::Job {
         return Err(malformed(format::Malformed));
     }
-    let contents = format::look_into(&bytes, length).map_err(malformed)?;
+    let contents = format::look_into(bytes, length).map_err(malformed)?;
     if let Some(named) = named
         && named != contents.home
         && named.canonicalize().ok().as_ref() != Some(&contents.home)
@@ -134,14 +136,15 @@ impl Keys for KeyRing {
     }
 }
 
-/// In a job's directory.
-pub const JOB_FILE: &str = "keys";
+/// What the holder of a job's secrets calls the keys that its launcher opened.
+pub const OF_JOB: &str = "keys";
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     use std::path::PathBuf;
+
+    use zeroize::Zeroizing;
 
     use super::*;
     use crate::store::Protection;
@@ -153,23 +156,20 @@ mod tests {
         place
     }
 
-    /// A store with a label, and what a launcher would leave of it in a job's directory.
-    fn job(place: &Path) -> (PathBuf, PathBuf) {
-        let (home, file) = (place.join("store"), place.join("keys"));
+    /// A store with a label, and what a launcher holds of it for its job.
+    fn job(place: &Path) -> (PathBuf, Zeroizing<Vec<u8>>) {
+        let home = place.join("store");
         let mut store = Store::create(&home, Protection::KeyFile("master-key".into())).unwrap();
         store.change(|ring| ring.create("clinical", None)).unwrap();
-        let mut options = fs::OpenOptions::new();
-        let made = options.write(true).create_new(true).mode(0o600).open(&file);
-        std::io::Write::write_all(&mut made.unwrap(), &store.for_job()).unwrap();
-        (home, file)
+        (home, store.for_job())
     }
 
     #[test]
     fn ranks_have_the_keys_and_the_anchors_of_the_store() {
         let place = place("ranks");
-        let (home, file) = job(&place);
+        let (home, held) = job(&place);
         let store = Store::open(&home, &mut |_| None).unwrap().into_keys();
-        let rank = open_of_job(&file, None).unwrap().unwrap();
+        let rank = open_of_job("job", &held, None).unwrap().unwrap();
         let key = Secret32::from_bytes([7; 32]);
         let wrapped = rank.wrap("clinical", 1, b"here", &key).unwrap();
         assert_eq!(store.unwrap("clinical", 1, b"here", &wrapped).unwrap(), key);
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn a_copy_without_its_store_says_that_it_cannot_anchor() {
         let place = place("travelled");
-        let (home, file) = job(&place);
+        let (home, held) = job(&place);
         fs::rename(&home, place.join("elsewhere")).unwrap();
         let refused = |rank: &KeyRing| {
             let error = rank.set_anchor(&[1; 16], &Anchor { generation: 3, root: [9; 32] }).unwrap_err();
@@ -190,12 +190,12 @@ mod tests {
             assert!(matches!(rank.anchor(&[1; 16]), Err(KeyError::NotAnchored { .. })));
             error.to_string()
         };
-        let rank = open_of_job(&file, None).unwrap().unwrap();
+        let rank = open_of_job("job", &held, None).unwrap().unwrap();
         assert!(rank.label("clinical").unwrap().may_write, "its keys do all the same");
         assert!(refused(&rank).contains("the store is not on"));
         // Another store in its place is not taken for it.
         Store::create(&home, Protection::KeyFile("master-key".into())).unwrap();
-        let rank = open_of_job(&file, None).unwrap().unwrap();
+        let rank = open_of_job("job", &held, None).unwrap().unwrap();
         assert!(refused(&rank).contains("there is another store"));
         fs::remove_dir_all(&place).unwrap();
     }
@@ -203,27 +203,22 @@ mod tests {
     #[test]
     fn another_identity_is_not_given_the_jobs_keys() {
         let place = place("identity");
-        let (home, file) = job(&place);
+        let (home, held) = job(&place);
         for same in [home.clone(), home.join("../store")] {
-            assert!(open_of_job(&file, Some(&same)).unwrap().is_some());
+            assert!(open_of_job("job", &held, Some(&same)).unwrap().is_some());
         }
-        assert!(open_of_job(&file, Some(&place.join("other"))).unwrap().is_none());
+        assert!(open_of_job("job", &held, Some(&place.join("other"))).unwrap().is_none());
         fs::remove_dir_all(&place).unwrap();
     }
 
     #[test]
-    fn what_is_open_to_others_or_damaged_is_refused() {
+    fn what_is_damaged_is_refused() {
         let place = place("refused");
-        let (_, file) = job(&place);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(open_of_job(&file, None), Err(KeyError::Exposed { .. })));
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let whole = fs::read(&file).unwrap();
+        let (_, whole) = job(&place);
         for bit in (0..whole.len() * 8).step_by(3) {
             let mut altered = whole.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            fs::write(&file, &altered).unwrap();
-            assert!(matches!(open_of_job(&file, None), Err(KeyError::Altered { .. })), "bit {bit}");
+            assert!(matches!(open_of_job("job", &altered, None), Err(KeyError::Altered { .. })), "bit {bit}");
         }
         fs::remove_dir_all(&place).unwrap();
     }

@@ -33,7 +33,7 @@ use gambeson_proto::secret::Secret32;
 pub use error::KeyError;
 pub use export::{read_export, write_export};
 pub use journal::{JournalKeys, WrappedKey};
-pub use keyring::{JOB_FILE, KeyRing, open, open_asking};
+pub use keyring::{KeyRing, OF_JOB, open, open_asking};
 pub use merge::Effect;
 pub use passphrase::{Cost, Passphrase, SHORTEST};
 pub use ring::{Entry, Rights, Ring, Version};

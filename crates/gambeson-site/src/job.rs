@@ -1,7 +1,7 @@
 //! The job that this process belongs to: its directory, its credential, and who this process is in it.
 //!
-//! `GAMBESON_JOB` names a directory that only its owner can enter; the secret is in a file in it, never in the
-//! environment.
+//! `GAMBESON_JOB` names a directory that only its owner can enter; the secret is had from its [`holder`], and in no file and
+//! no environment.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use gambeson_proto::credential::Credential;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
+
+use crate::holder::{self, CREDENTIAL};
 
 /// What a process finds of its job.
 #[derive(Debug)]
@@ -25,15 +27,15 @@ pub struct Job {
 /// Finds the job. `who` is this process, or the part of Gambeson in it, for sentences.
 ///
 /// # Errors
-/// A sentence: there is none, it is another version's, or others can get at its credential.
+/// A sentence: there is none, it is another version's, or its credential is not to be had.
 pub fn find(who: &str) -> Result<Job, String> {
     let Some(directory) = directory() else {
         return Err(format!("this process belongs to no sealed job (GAMBESON_JOB is not set); {REMEDY}"));
     };
     same_gambeson(&directory, who)?;
-    let path = directory.join("credential");
-    let refused = |why: String| format!("the job's credential {} can't be used: {why}; {REMEDY}", path.display());
-    let bytes = read_secret(&path).map_err(refused)?;
+    let refused = |why: String| format!("the credential of job {} can't be had: {why}; {REMEDY}", directory.display());
+    let bytes = holder::ask(&directory, CREDENTIAL).map_err(refused)?;
+    let bytes = bytes.ok_or_else(|| refused("its holder has none".into()))?;
     let credential = Credential::decode(&bytes).map_err(|error| refused(error.to_string()))?;
     Ok(Job { directory, credential })
 }

@@ -6,5 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod directory;
+pub mod holder;
 pub mod job;
 pub mod policy;

@@ -166,6 +166,12 @@ impl Plan {
         self.launcher.one_sided(&self.request(Path::new("")))
     }
 
+    /// Whether Slurm's daemon may be the parent of processes of the job: srun's, and those that MPICH has srun start inside an
+    /// allocation.
+    pub(crate) fn may_use_slurm(&self) -> bool {
+        self.launcher.flavour == Flavour::Slurm || env::var_os("SLURM_JOB_ID").is_some()
+    }
+
     /// Whether there is a launcher of an MPI.
     pub(crate) fn has_mpi(&self) -> bool {
         self.launcher.flavour != Flavour::None

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -33,18 +33,16 @@ pub(crate) struct Start<'s> {
 pub(crate) fn run(start: &Start<'_>, mut alarm: impl FnMut() -> bool) -> Result<ExitStatus, Failure> {
     let shares_group = at_terminal();
     let events = signals()?;
-    let mut child = command(start, shares_group).spawn().map_err(|error| cannot_start(start.program, &error))?;
+    let child = command(start, shares_group).spawn().map_err(|error| cannot_start(start.program, &error))?;
     let pid = Pid::from_child(&child);
+    let cannot_wait = |error| Failure::system(format!("{} cannot be waited for ({error})", start.program.display()));
     let mut alarmed: Option<Instant> = None;
     loop {
         match events.recv_timeout(GLANCE) {
             Ok(event) => forward(event, pid, shares_group),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
-        let ended = child
-            .try_wait()
-            .map_err(|error| Failure::system(format!("{} cannot be waited for ({error})", start.program.display())))?;
-        if let Some(status) = ended {
+        if let Some(status) = ended(pid).map_err(cannot_wait)? {
             return Ok(status);
         }
         match alarmed {
@@ -58,6 +56,16 @@ pub(crate) fn run(start: &Start<'_>, mut alarm: impl FnMut() -> bool) -> Result<
             _ => {}
         }
     }
+}
+
+/// The launcher's status if it has ended. Orphans of the job come to this process as well ([`gambeson_site::holder`]).
+fn ended(launcher: Pid) -> rustix::io::Result<Option<ExitStatus>> {
+    while let Some((child, status)) = rustix::process::wait(WaitOptions::NOHANG)? {
+        if child == launcher {
+            return Ok(Some(ExitStatus::from_raw(status.as_raw())));
+        }
+    }
+    Ok(None)
 }
 
 /// The status this program has to end with; dies of the signal the launcher died of.

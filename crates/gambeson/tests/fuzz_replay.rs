@@ -92,6 +92,7 @@ replays!(
     link_session,
     link_stranger,
     matching,
+    order,
     policy,
     record,
     startpoint,

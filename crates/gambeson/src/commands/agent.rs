@@ -144,6 +144,7 @@ impl Keeper {
         let Carrier { mut to, from, ssh } = call.keep(host).map_err(|failure| refused(&failure.to_string()))?;
         let mut files =
             bundle::pack(job, |name| bundle::CARRIED.contains(&name)).map_err(|error| refused(&error.to_string()))?;
+        files.extend(bundle::secrets(job).map_err(|why| refused(&why))?);
         files.push(("directory".to_owned(), Zeroizing::new(job.as_os_str().as_bytes().to_vec())));
         if let Some(address) = control.address {
             files.push(("toward".to_owned(), Zeroizing::new(address.to_string().into_bytes())));

@@ -265,7 +265,7 @@ fn throw_away_job(plan: &Plan) -> Result<Job, Failure> {
     let (job_id, job_secret) = job::draw()?;
     let (policy, partitions) = policy_files::partition_keys(&plan.loaded.resolution, &job_id)?;
     let credential = Credential { partitions, job_id, job_secret, policy, tuning: Tuning::default() };
-    Job::create(&credential, &plan.libraries)
+    Job::create(&credential, &plan.libraries, plan.may_use_slurm())
 }
 
 const LIBFABRIC_MIN: (u32, u32) = (1, 17);

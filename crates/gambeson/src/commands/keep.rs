@@ -17,10 +17,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use gambeson_interpose::connections::{inodes, other_end};
+use gambeson_keys::OF_JOB;
 use gambeson_launch::descendants;
 use gambeson_launch::wire::{Text, Variable};
 use gambeson_proto::credential::Credential;
-use rustix::process::{Pid, Signal, getpid, kill_process_group, set_child_subreaper};
+use gambeson_site::holder::{self, CREDENTIAL};
+use rustix::process::{Pid, Signal, getpid, kill_process_group};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -39,8 +41,6 @@ pub(crate) fn execute() -> Result<ExitCode, Failure> {
     let own = own_address(file(&files, "toward").map(text).as_deref());
     drop(files);
     let cannot = |what: &str, error: &io::Error| Failure::system(format!("{what} ({error})"));
-    // What the launcher's processes leave behind stays below this one.
-    set_child_subreaper(Some(getpid())).map_err(|error| cannot("orphans cannot be held", &error.into()))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = listener.map_err(|error| cannot("no port can be had for the launcher's", &error))?;
     let port = listener.local_addr().map_err(|error| cannot("no port can be had for the launcher's", &error))?.port();
@@ -213,7 +213,7 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
             job::VERSION
         )));
     }
-    let encoded = file(files, "credential").ok_or_else(lacking)?;
+    let encoded = file(files, CREDENTIAL).ok_or_else(lacking)?;
     let mut credential = Credential::decode_travelling(encoded)
         .map_err(|error| Failure::refused(format!("the credential that arrived cannot be used: {error}")))?;
     let there = text(file(files, "directory").ok_or_else(lacking)?);
@@ -225,15 +225,17 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
         )));
     }
     // Two names of one host share its memory.
-    let found = std::fs::read(here.join("credential")).map(Zeroizing::new);
-    if found.is_ok_and(|found| Credential::decode(&found).is_ok_and(|found| found.encode_to_travel() == *encoded)) {
+    if holder::adopt(&here, encoded) {
         return Ok(None);
     }
     policy_files::complete(&mut credential)?;
     let mut libraries = Libraries::find(None)?;
     let vendor = file(files, "vendor").map(text).unwrap_or_default();
     libraries.vendor = vendor.lines().map(PathBuf::from).filter(|library| library.exists()).collect();
-    let job = Job::create(&credential, &libraries)?;
+    let job = Job::create(&credential, &libraries, false)?;
+    if let Some(keys) = file(files, OF_JOB) {
+        job.hold(OF_JOB, keys.clone());
+    }
     for name in bundle::CARRIED {
         if let Some(bytes) = file(files, name).filter(|_| !job::MADE.contains(&name)) {
             job.write(name, bytes)?;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use gambeson_keys::JOB_FILE;
+use gambeson_keys::OF_JOB;
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
 use gambeson_proto::suite::Protection;
@@ -196,10 +196,10 @@ fn run(
     let (job_id, job_secret) = job::draw()?;
     let (policy, partitions) = policy_files::partition_keys(&plan.loaded.resolution, &job_id)?;
     let credential = Credential { partitions, job_id, job_secret, policy, tuning };
-    let job = Job::create(&credential, &plan.libraries)?;
+    let job = Job::create(&credential, &plan.libraries, plan.may_use_slurm())?;
     drop(credential);
     if let Some(keys) = keys {
-        job.write(JOB_FILE, &keys)?;
+        job.hold(OF_JOB, keys);
     }
     let variables = plan.variables(&job.providers())?;
     prepare(plan, &job, &variables)?;

@@ -1,4 +1,5 @@
-//! Files of a job's directory as one stream between hosts: the credential and the keys one way, the ranks' reports the other.
+//! What hosts tell each other of a job as one stream of files: its directory, the credential and the keys one way, the ranks'
+//! reports the other.
 //!
 //! ```text
 //! magic "GBSNFIL1" | count u32 | count x { name length u16, name, length u32, bytes }
@@ -9,20 +10,19 @@ use std::fs;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-use gambeson_keys::JOB_FILE;
+use gambeson_keys::OF_JOB;
 use gambeson_proto::credential::Credential;
 use gambeson_proto::trace::{self, EndpointFile};
 use gambeson_site::directory::{DIRECTORY, SITE_KEY};
+use gambeson_site::holder::{self, CREDENTIAL};
 use zeroize::Zeroizing;
 
 /// Names and contents, wiped when they go.
 pub(crate) type Files = Vec<(String, Zeroizing<Vec<u8>>)>;
 
-/// What a host gets.
-pub(crate) const CARRIED: [&str; 12] = [
+/// The files that a host gets.
+pub(crate) const CARRIED: [&str; 10] = [
     "version",
-    "credential",
-    JOB_FILE,
     "rules",
     SITE_KEY,
     DIRECTORY,
@@ -47,20 +47,26 @@ pub(crate) fn is_report(name: &str) -> bool {
         || name.strip_prefix("trace-").is_some_and(endpoint)
 }
 
-/// Reads the files of a directory that `wanted` picks; the credential as it travels.
+/// Reads the files of a directory that `wanted` picks.
 pub(crate) fn pack(directory: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<Files> {
     let mut files = Files::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if wanted(&name) && entry.file_type()?.is_file() {
-            let mut bytes = read(&entry.path(), name.starts_with("trace-"))?;
-            if name == "credential" {
-                bytes = Credential::decode(&bytes).map_err(io::Error::other)?.encode_to_travel();
-            }
+            let bytes = read(&entry.path(), name.starts_with("trace-"))?;
             files.push((name, bytes));
         }
     }
+    Ok(files)
+}
+
+/// The secrets that a host gets, from their holder on this one; the credential as it travels.
+pub(crate) fn secrets(directory: &Path) -> Result<Files, String> {
+    let credential = holder::ask(directory, CREDENTIAL)?.ok_or("its holder has no credential")?;
+    let credential = Credential::decode(&credential).map_err(|error| error.to_string())?.encode_to_travel();
+    let mut files = vec![(CREDENTIAL.to_owned(), credential)];
+    files.extend(holder::ask(directory, OF_JOB)?.map(|keys| (OF_JOB.to_owned(), keys)));
     Ok(files)
 }
 

@@ -1,11 +1,11 @@
-//! The job's directory in memory: the credential, what the guard compares, the libraries, and what the ranks leave there.
+//! The job's directory in memory: who holds its secrets, what the guard compares, the libraries, and what the ranks leave there.
 //!
 //! ```text
 //! /dev/shm/gambeson-<uid>-<job id>/   0700
 //!   owner          who made it: process id and start, so that a later run can clear up after a crash
 //!   version        of the Gambeson that made it, which the provider compares with its own
-//!   credential     0600: the job secret and the policy
-//!   keys           0600: the labels that ranks may use, if there is a key store and it was opened
+//!   secrets        where the holder gives the job's processes the credential (job secret and policy), and the keys of the
+//!                  labels that they may use, if there is a key store and it was opened
 //!   environment    what every rank must find, for the guard
 //!   one-sided      why windows are refused, if they are; one-sided-threads, if to MPI_THREAD_MULTIPLE alone;
 //!                  one-sided-openmpi, if to Open MPI's programs alone
@@ -32,33 +32,39 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use gambeson_keys::JOB_FILE;
 use gambeson_proto::credential::Credential;
 use gambeson_proto::key_schedule::JobKeys;
 use gambeson_proto::secret::Secret32;
+use gambeson_site::holder::Holder;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 use crate::libraries::Libraries;
 
-/// A job's directory; dropping it wipes the credential and removes everything.
+/// A job's directory, and its secrets; dropping it removes everything.
 pub(crate) struct Job {
     directory: PathBuf,
     keys: JobKeys,
+    holder: Arc<Holder>,
 }
 
 impl Job {
-    /// Makes the directory and puts the credential and the libraries there.
-    pub(crate) fn create(credential: &Credential, libraries: &Libraries) -> Result<Self, Failure> {
+    /// Makes the directory, puts the libraries there and holds the credential. Where `slurm` says so, srun may start the
+    /// job's processes.
+    pub(crate) fn create(credential: &Credential, libraries: &Libraries, slurm: bool) -> Result<Self, Failure> {
         clear_up();
         let directory = directory_of(&credential.job_id);
         create_directory(&directory)?;
+        let holder = Holder::serve(&directory, credential, slurm).map_err(|error| {
+            remove(&directory);
+            cannot(&directory.join("secrets"), &error)
+        })?;
         // From here on whatever fails, dropping the job removes it.
-        let job = Self { directory, keys: credential.job_keys() };
+        let job = Self { directory, keys: credential.job_keys(), holder };
         job.write("owner", owner(std::process::id()).unwrap_or_default().as_bytes())?;
         job.write("version", VERSION.as_bytes())?;
-        job.write("credential", &credential.encode())?;
         job.install(libraries)?;
         Ok(job)
     }
@@ -79,6 +85,11 @@ impl Job {
     /// What launchers call in place of ssh.
     pub(crate) fn agent(&self) -> PathBuf {
         self.directory.join(AGENT)
+    }
+
+    /// One more secret for the job's processes.
+    pub(crate) fn hold(&self, name: &'static str, secret: Zeroizing<Vec<u8>>) {
+        self.holder.hold(name, secret);
     }
 
     /// Writes one file of the directory, for the user alone.
@@ -174,16 +185,8 @@ fn cannot(path: &Path, error: &io::Error) -> Failure {
     ))
 }
 
-/// Overwrites the credential and the keys, and removes a job's directory.
+/// Removes a job's directory.
 pub(crate) fn remove(directory: &Path) {
-    for secret in ["credential", JOB_FILE].map(|name| directory.join(name)) {
-        if let (Ok(metadata), Ok(mut file)) =
-            (fs::symlink_metadata(&secret), OpenOptions::new().write(true).open(&secret))
-        {
-            let length = usize::try_from(metadata.len()).unwrap_or(0);
-            let _ = file.write_all(&vec![0; length]);
-        }
-    }
     // Ranks that are still ending may add a page meanwhile.
     for _ in 0..3 {
         if fs::remove_dir_all(directory).is_ok() || !directory.exists() {
@@ -222,7 +225,7 @@ fn owner(pid: u32) -> Option<String> {
 }
 
 /// What [`Job::create`] writes by itself of what hosts get.
-pub(crate) const MADE: [&str; 3] = ["version", "credential", "vendor"];
+pub(crate) const MADE: [&str; 2] = ["version", "vendor"];
 /// All processes of a job are of one version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 const MEMORY: &str = "/dev/shm";
