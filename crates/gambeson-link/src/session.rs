@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -326,9 +327,16 @@ impl Session {
         self.relayed
     }
 
+    /// Whether it was the peer who connected, and looks for another carrier when this one is lost.
+    pub(crate) fn was_accepted(&self) -> bool {
+        self.side == Side::Server
+    }
+
     /// Learns where the peer listens, too: whoever asks at an address knows no other.
     pub(crate) fn learn(&mut self, addresses: &[Address]) {
-        for address in addresses {
+        // Of who listens on all of its addresses there is nothing to learn: from here those lead here.
+        let leads = |address: &&Address| !address.text.parse::<SocketAddr>().is_ok_and(|at| at.ip().is_unspecified());
+        for address in addresses.iter().filter(leads) {
             // The side that was connected to does not look for carriers, and no peer fills memory with its addresses.
             let room = (1..2 * ADDRESSES_MAX).contains(&self.addresses.len());
             // Links that are here may not be sealed, and a relay must not get them.

@@ -143,7 +143,7 @@ impl State {
     pub(crate) fn insert(&mut self, session: Session, shared: &Shared) -> Result<SessionKey, Error> {
         self.check_open()?;
         let index = (session.peer.key, session.wish());
-        let name = session.resumption().name;
+        let (name, is_accepted) = (session.resumption().name, session.was_accepted());
         let key = self.sessions.insert(session);
         if let Some(carrier) = self.sessions[key].carrier()
             && let Err(cause) = shared.watch(carrier, Some(key))
@@ -152,7 +152,10 @@ impl State {
             return Err(cause);
         }
         self.by_peer.insert(index, key);
-        self.by_name.insert(name, key);
+        // Whoever goes on with a session has it from the other side: what comes back from somewhere is not believed here.
+        if is_accepted {
+            self.by_name.insert(name, key);
+        }
         Ok(key)
     }
 
@@ -236,7 +239,9 @@ impl State {
             if by_peer.get(&index) == Some(&key) {
                 by_peer.remove(&index);
             }
-            by_name.remove(&session.resumption().name);
+            if session.was_accepted() {
+                by_name.remove(&session.resumption().name);
+            }
             // Startpoints that are still there say why it ended.
             session.is_wanted() || session.has_parked()
         });

@@ -702,6 +702,22 @@ fn a_server_that_was_started_anew_says_so_and_nobody_else_is_believed() {
 }
 
 #[test]
+fn a_session_does_not_go_on_with_itself() {
+    let server = server(listening(of_job()));
+    let relay = Relay::before(server.domain.listening()[0]);
+    let mut config = listening(of_job());
+    (config.patience, config.shm) = (Duration::from_millis(300), false);
+    let client = Domain::open(config).expect("a domain");
+    let startpoint = client.startpoint(&relay.redirect(&server.capability()), PATIENCE).expect("a link");
+    startpoint.call(ECHO, &[1], PATIENCE).expect("an answer");
+    // Who is on the way leads it back to itself, where there is a session of that name, with that secret.
+    *relay.target.lock().expect("no panic") = client.listening()[0];
+    relay.cut.fetch_add(1, Ordering::Relaxed);
+    let lost = (0..100_000).find_map(|_| startpoint.call(ECHO, &[1], PATIENCE).err()).expect("nothing gets through");
+    assert!(matches!(&lost, Error::Lost(why) if why.contains("no other way within 300ms")), "{lost:?}");
+}
+
+#[test]
 fn a_session_whose_connection_does_not_come_back_is_over() {
     let server = server(listening(of_job()));
     let relay = Relay::before(server.domain.listening()[0]);
