@@ -81,6 +81,9 @@ pub struct Config {
     pub transforms: Vec<Arc<dyn Transform>>,
     /// After how long a connection is given up over which a peer says nothing that owes an answer.
     pub silence: Duration,
+    /// Whether the system watches the hosts of those who connect over TCP, so that a session is lost when such a host answers
+    /// nothing for [`silence`](Config::silence), also while nobody owes anything: for who works for peers that may vanish.
+    pub watch: bool,
     /// The site directory that it goes by: [`Config::site`], [`Config::directory`].
     pub(crate) site: Option<Source>,
     /// The job's partitions, with the policy that says who is in which.
@@ -108,6 +111,7 @@ impl Config {
             patience: Duration::from_secs(60),
             transforms: Vec::new(),
             silence: Duration::from_secs(20),
+            watch: false,
             site: None,
             partitions: None,
             job: None,
@@ -153,7 +157,7 @@ impl Domain {
     /// # Errors
     /// When the identity cannot be used, or an address not be listened on.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let Config { identity, trust, host, address, rank, listen, fabric, .. } = config;
+        let Config { identity, trust, host, address, rank, listen, fabric, watch, .. } = config;
         let Config { shm, relays, progress, policy, patience, transforms, silence, site, partitions, job, .. } = config;
         let modules = Modules::new(transforms)?;
         let reachable = |address: &IpAddr| !address.is_unspecified() && !address.is_loopback();
@@ -162,6 +166,9 @@ impl Domain {
         let judge = Judge::new(policy, site.clone(), host.clone(), address, partitions);
         let party = Arc::new(Party::new(identity, trust, site, host, address, rank)?);
         let doors = Doors::open(&listen, shm, &fabric, &relays, party.key_hash())?;
+        if watch {
+            doors.watch(silence)?;
+        }
         let no_epoll = |cause: rustix::io::Errno| Error::system("the domain cannot be opened")(cause.into());
         let queue = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(no_epoll)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_epoll)?;

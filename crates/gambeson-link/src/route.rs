@@ -50,6 +50,12 @@ impl Doors {
         Ok(Doors { tcp, shm, fabric, relays: relays.to_vec(), arrived: VecDeque::new() })
     }
 
+    /// Has those who connect over TCP watched ([`Config::watch`](crate::Config::watch)).
+    pub(crate) fn watch(&self, silence: Duration) -> Result<(), Error> {
+        let watched = self.tcp.iter().try_for_each(|listener| listener.watch(silence));
+        watched.map_err(Error::system("the hosts of those who connect cannot be watched"))
+    }
+
     /// Where others find it, the shortest way first.
     pub(crate) fn addresses(&self, owner: KeyHash) -> Vec<Address> {
         let local = self.shm.iter().filter_map(|_| {

@@ -1,4 +1,5 @@
-//! The carrier over TCP. Keepalive and time-outs of an established connection are the session's business.
+//! The carrier over TCP. Whether a peer answers is the session's business; whether its host is there yet, a listener can have
+//! the system find out.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -140,6 +141,18 @@ impl Listener {
             Ok(Listener { listener, address })
         });
         bound.map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address} over TCP: {error}")))
+    }
+
+    /// Has the system ask hosts that say nothing whether they are there, in connections that are accepted from now on: one
+    /// whose host answers nothing for so long fails. A process that is stopped has a host that answers for it.
+    pub fn watch(&self, silence: Duration) -> io::Result<()> {
+        use rustix::net::sockopt;
+        // The system counts seconds.
+        let second = Duration::from_secs(1);
+        sockopt::set_tcp_keepidle(&self.listener, (silence / 2).max(second))?;
+        sockopt::set_tcp_keepintvl(&self.listener, (silence / 10).max(second))?;
+        sockopt::set_tcp_user_timeout(&self.listener, u32::try_from(silence.as_millis()).unwrap_or(u32::MAX))?;
+        Ok(sockopt::set_socket_keepalive(&self.listener, true)?)
     }
 
     /// The address that it listens on.
