@@ -19,7 +19,7 @@ use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use gambeson_proto::directory::Authentication;
+use gambeson_proto::directory::{Authentication, date};
 use gambeson_proto::key_schedule::{JobKeys, SessionKeys, Side, session_secret};
 use gambeson_proto::secret::Secret32;
 use gambeson_proto::startpoint::{AddressKind as Transport, Voucher};
@@ -630,22 +630,27 @@ fn refused(cause: &rustls::Error) -> Error {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
     Error::Refused(match cause {
         InvalidCertificate(CertificateError::ExpiredContext { time, not_after }) => format!(
-            "the other end's certificate expired {} ago by this host's clock; it has to be renewed there, or the clocks \
-             differ",
-            apart(*time, *not_after)
+            "the other end's certificate expired {} ago by this host's clock: it was valid until {}, and it is {} here; it \
+             has to be renewed there, or the clocks differ",
+            apart(*time, *not_after),
+            date(not_after.as_secs()),
+            date(time.as_secs())
         ),
         InvalidCertificate(CertificateError::NotValidYetContext { time, not_before }) => format!(
-            "the other end's certificate is not valid yet: it will be in {} by this host's clock; compare the clocks",
-            apart(*not_before, *time)
+            "the other end's certificate is not valid yet: it will be in {} by this host's clock, from {} on, and it is {} \
+             here; compare the clocks",
+            apart(*not_before, *time),
+            date(not_before.as_secs()),
+            date(time.as_secs())
         ),
         InvalidCertificate(CertificateError::UnknownIssuer) => {
             "the other end's key is neither pinned here nor certified by an authority that is accepted here".into()
         }
-        AlertReceived(AlertDescription::CertificateExpired) => {
-            "this end's certificate has expired, or is not valid yet, by the other end's clock; renew it, or compare the \
-             clocks"
-                .into()
-        }
+        AlertReceived(AlertDescription::CertificateExpired) => format!(
+            "this end's certificate has expired, or is not valid yet, by the other end's clock, and it is {} by this one's; \
+             renew it, or compare the clocks",
+            date(UnixTime::now().as_secs())
+        ),
         AlertReceived(alert) => format!("the other end refuses this one (TLS alert {alert:?}): its log says why"),
         InvalidMessage(_) => "the other end does not speak TLS: it is no Gambeson domain".into(),
         cause => format!("the handshake failed: {cause}"),

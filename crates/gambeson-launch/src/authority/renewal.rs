@@ -11,6 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Expected, Handlers, Protection};
+use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 
 use super::certificate::AUTHORITY;
@@ -101,16 +102,18 @@ fn still_valid(member: &Member) -> Result<(), Error> {
     let (here, path) = (now(), member.path.display());
     if here > member.validity.until {
         return Err(Error::Refused(format!(
-            "the certificate in {path} expired {} s ago by this host's clock, and is not renewed any more; enroll again, \
-             with --replace, or set the clock",
-            here - member.validity.until
+            "the certificate in {path} expired {} s ago by this host's clock, which shows {}, and is not renewed any more; \
+             enroll again, with --replace, or set the clock",
+            here - member.validity.until,
+            date(here)
         )));
     }
     if here < member.validity.from {
         return Err(Error::Refused(format!(
-            "the certificate in {path} is not valid yet: it will be in {} s by this host's clock, which must be behind the \
-             authority's; set it",
-            member.validity.from - here
+            "the certificate in {path} is not valid yet: it will be in {} s by this host's clock, which shows {} and must be \
+             behind the authority's; set it",
+            member.validity.from - here,
+            date(here)
         )));
     }
     Ok(())
