@@ -11,22 +11,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness.daemons import RULES, STRAY, audit_log, exec_on, gone, keeper_of, serving
 from harness.hosts import hosts
 from harness.mpis import clean_environment
 from harness.site import Site
 
 pytestmark = [pytest.mark.namespaces]
-
-RULES = """
-[[allow]]
-identity = "user:root"
-accounts = ["root", "nobody"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -42,48 +36,8 @@ def site(gambeson: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             yield site
 
 
-@contextlib.contextmanager
-def serving(site: Site, host: str, rules: str = RULES, log: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A daemon on a host, with these rules."""
-    site.etc(host, "daemon.toml").write_text(rules)
-    with site.stays(host, "daemon", "--log", str(log or audit_log(site, host))) as (process, said):
-        assert said.startswith("gambesond: listening on "), (said, process.communicate())
-        yield process
-
-
-def audit_log(site: Site, host: str) -> Path:
-    return site.root / host / "audit.log"
-
-
 def log(site: Site, host: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in audit_log(site, host).read_text().splitlines()]
-
-
-def exec_on(
-    site: Site, host: str, *words: str, stdin: str = "", options: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
-    quoted = " ".join(f"'{word}'" for word in words)
-    return site.shell("h1", site.words(["exec", *options, host, "--", quoted]), stdin)
-
-
-def gone(mark: str, within: float = 15) -> bool:
-    """Whether no process has this word among its arguments, soon."""
-    deadline = time.monotonic() + within
-    while found := [line for line in running() if mark in line]:
-        if time.monotonic() > deadline:
-            print(found)
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def running() -> list[str]:
-    lines = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                lines.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return lines
 
 
 def test_streams_status_and_place_are_the_commands(site: Site) -> None:
@@ -216,10 +170,6 @@ def test_rules_that_cannot_be_followed_are_named(site: Site) -> None:
     site.etc("h3", "daemon.toml").unlink()
 
 
-# What a command leaves behind: a process with a session of its own, whose parent has ended, and which ignores SIGTERM.
-STRAY = '(trap "" TERM HUP; setsid sh -c "trap \\"\\" TERM; sleep {mark}; :" & ) & sleep 0.3; '
-
-
 def test_nothing_is_left_of_a_command_that_has_ended(site: Site) -> None:
     done = exec_on(site, "h2", "sh", "-c", STRAY.format(mark="7301") + "echo done")
     assert done.stdout == "done\n"
@@ -240,22 +190,6 @@ def test_nothing_is_left_when_somebody_is_killed(site: Site, killed: str) -> Non
             assert requester.returncode == -signal.SIGKILL
         else:
             assert requester.returncode == 69 and "process 0 on h3 has failed: " in said, said
-
-
-def keeper_of(command: str) -> int:
-    """The process that keeps the one that runs this command: the first of its parents that is the daemon's program."""
-    processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    pid = next(int(entry.name) for entry in processes if cmdline(entry).startswith(command))
-    while " daemon --log " not in cmdline(Path("/proc") / str(pid)):
-        status = (Path("/proc") / str(pid) / "status").read_text()
-        pid = int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))
-    return pid
-
-
-def cmdline(process: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""
 
 
 def test_signals_reach_the_command(site: Site) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -53,13 +52,7 @@ class Cluster(Site):
     def __init__(self, site: Site, memory: Path, mpi: Mpi) -> None:
         self.hosts, self.gambeson, self.root, self.ssh = site.hosts, site.gambeson, site.root, site.ssh
         self.mpi = mpi
-        for host in self.hosts.names:
-            (memory / host).mkdir(parents=True)
-            (memory / host).chmod(0o1777)
-        own = f'&& mount --bind "{memory}/$0" /dev/shm && hostname "$0"'
-        script = self.ssh.read_text().replace('&& hostname "$0"', own, 1)
-        # Seen from another host the memory of this one would be gone.
-        self.ssh.write_text(script.replace("exec ip", f"exec nsenter -m -t {os.getpid()} ip", 1))
+        self.separate("/dev/shm", memory)
         (self.root / "exchange.py").write_text(EXCHANGE)
 
     @contextlib.contextmanager

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::account::Account;
+use crate::cgroup::Cgroup;
 use crate::context;
 use crate::execute::{Execution, Started, execute};
 use crate::nursery::{receive, send};
@@ -56,7 +57,7 @@ pub(crate) enum Said {
 }
 
 /// Keeps the processes of an order; ends when they have, or when nobody wants them any more.
-pub(crate) fn keep(daemon: OwnedFd, work: OwnedFd) {
+pub(crate) fn keep(daemon: OwnedFd, work: OwnedFd, cgroup: Option<&Cgroup>) {
     let mut keeper = Keeper { daemon, processes: HashMap::new() };
     let work = match become_account(work) {
         Ok(work) => work,
@@ -69,7 +70,7 @@ pub(crate) fn keep(daemon: OwnedFd, work: OwnedFd) {
     // With what is secret in it.
     drop(work);
     keeper.watch();
-    end_descendants();
+    end_all(cgroup);
 }
 
 /// Reads the work and becomes the account: from then on nothing here is root's.
@@ -166,28 +167,30 @@ impl Keeper {
     }
 }
 
-/// Ends all that is left of the processes: politely, then for good.
-fn end_descendants() {
-    let deadline = Instant::now() + GRACE;
-    let mut signal = Signal::TERM;
-    loop {
-        let left = descendants(getpid());
-        if left.is_empty() && wait(WaitOptions::NOHANG).is_err() {
+/// Ends all that is left of the processes: politely, then for good. What withstands that (it belongs to somebody else by now,
+/// or starts processes faster than it is read which there are) is for the nursery, as soon as this one has ended.
+fn end_all(cgroup: Option<&Cgroup>) {
+    let begun = Instant::now();
+    let left = || {
+        let in_cgroup = cgroup.iter().flat_map(|cgroup| cgroup.members()).filter(|pid| *pid != getpid());
+        descendants(getpid()).into_iter().chain(in_cgroup).collect::<Vec<_>>()
+    };
+    while begun.elapsed() < GRACE + FUTILE {
+        let pids = left();
+        if pids.is_empty() && wait(WaitOptions::NOHANG).is_err() {
             return;
         }
-        // Who is asked to end may be stopped.
-        for pid in left {
-            let _ = kill_process(pid, signal);
-            let _ = kill_process(pid, Signal::CONT);
+        // The polite word is said once and again only to who was started after it. Who is asked to end may be stopped.
+        let signal = if begun.elapsed() < GRACE { Signal::TERM } else { Signal::KILL };
+        for pid in &pids {
+            let _ = kill_process(*pid, signal);
+            let _ = kill_process(*pid, Signal::CONT);
         }
-        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
-        if descendants(getpid()).is_empty() {
-            continue;
+        for _ in 0..=pids.len() {
+            let _ = wait(WaitOptions::NOHANG);
         }
-        thread::sleep(PAUSE);
-        // The polite word is said once and again only to who was started after it.
-        if Instant::now() > deadline {
-            signal = Signal::KILL;
+        if !left().is_empty() {
+            thread::sleep(PAUSE);
         }
     }
 }
@@ -216,4 +219,6 @@ pub(crate) fn children(parent: Pid) -> Vec<Pid> {
 
 /// So long processes have for ending by themselves when nobody wants them any more.
 const GRACE: Duration = Duration::from_secs(2);
+/// So long they are killed one by one.
+const FUTILE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);

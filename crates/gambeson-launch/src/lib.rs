@@ -15,6 +15,7 @@ mod account;
 pub mod audit_log;
 pub mod authority;
 mod branches;
+mod cgroup;
 pub mod child;
 mod context;
 pub mod creator;

@@ -5,14 +5,15 @@
 //!      └──────────────── a socket ──────────┘
 //! ```
 //! A keeper is ready as fast as the kernel forks a small process, and what it inherits holds no secret of the daemon's. The
-//! nursery ends when the daemon does, and so do the keepers. Of a keeper that somebody has killed it ends the processes.
+//! nursery ends when the daemon does, and so do the keepers. Of a keeper that has ended it ends whatever is left.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -25,6 +26,7 @@ use rustix::process::{
     setsid, wait,
 };
 
+use crate::cgroup::{Cgroup, Cgroups};
 use crate::keeper::{self, children, descendants};
 
 /// The way to the nursery.
@@ -38,7 +40,7 @@ impl Nursery {
     /// The system's.
     pub fn fork() -> io::Result<Self> {
         let (ours, theirs) = pair()?;
-        match fork()? {
+        match fork(None)? {
             Parent(_) => Ok(Nursery(ours)),
             Child => {
                 drop(ours);
@@ -67,38 +69,53 @@ fn tend(daemon: &OwnedFd) {
     // What a terminal or a shell sends the daemon's group is for the daemon.
     let _ = setsid();
     let _ = set_child_subreaper(Some(getpid()));
-    let mut keepers = HashSet::new();
+    let (mut cgroups, mut ending) = Cgroups::find().map_or_else(Default::default, |(own, left)| (Some(own), left));
+    let mut keepers = HashMap::new();
+    // Until when what the daemon has left is ended, once it is gone.
+    let mut closing = None;
     loop {
         let mut wanted = [PollFd::new(daemon, PollFlags::IN)];
-        let _ = poll(&mut wanted, Some(&Timespec::try_from(REAP).expect("a second")));
-        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
-            keepers.remove(&pid);
+        match closing {
+            None => drop(poll(&mut wanted, Some(&Timespec::try_from(REAP).expect("a second")))),
+            Some(_) => thread::sleep(PAUSE),
         }
-        // A keeper that has ended by itself leaves nothing.
-        for orphan in children(getpid()).into_iter().filter(|pid| !keepers.contains(pid)) {
+        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
+            ending.extend(keepers.remove(&pid).flatten());
+        }
+        ending.retain(|cgroup| !cgroup.end());
+        // A keeper that has ended by itself leaves nothing, unless that was not its to end.
+        for orphan in children(getpid()).into_iter().filter(|pid| !keepers.contains_key(pid)) {
             for pid in descendants(orphan).into_iter().chain([orphan]) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        if wanted[0].revents().is_empty() {
-            continue;
+        match closing {
+            Some(closing) if Instant::now() > closing || ending.is_empty() && children(getpid()).is_empty() => return,
+            None if !wanted[0].revents().is_empty() => {}
+            _ => continue,
         }
         let mut word = [0; 1];
         match receive(daemon, &mut word) {
             Ok((1, descriptors)) => {
                 let Ok([socket, work]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };
+                let mut cgroup = cgroups.as_mut().and_then(|cgroups| cgroups.make().ok());
+                let forked = fork(cgroup.as_ref()).or_else(|cause| {
+                    // Linux before 5.7 has no such fork, and not every sandbox knows it.
+                    ending.push(cgroup.take().ok_or(cause)?);
+                    fork(None)
+                });
                 // When there is no room for a process more, the socket closes, and the daemon hears of it by that.
-                match fork() {
+                match forked {
                     Ok(Child) => {
-                        keeper::keep(socket, work);
+                        keeper::keep(socket, work, cgroup.as_ref());
                         process::exit(0);
                     }
-                    Ok(Parent(keeper)) => drop(keepers.insert(keeper)),
+                    Ok(Parent(keeper)) => drop(keepers.insert(keeper, cgroup)),
                     Err(_) => {}
                 }
             }
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            _ => return,
+            _ => closing = Some(Instant::now() + FAREWELL),
         }
     }
 }
@@ -110,10 +127,24 @@ enum Forked {
 }
 use Forked::{Child, Parent};
 
+/// The child begins in a cgroup: to move there later would take some ten milliseconds.
 #[allow(unsafe_code)]
-fn fork() -> io::Result<Forked> {
-    // SAFETY: the process has one thread, so the child finds no lock that nobody will ever open.
-    match unsafe { libc::fork() } {
+fn fork(cgroup: Option<&Cgroup>) -> io::Result<Forked> {
+    let forked = match cgroup {
+        // SAFETY: the process has one thread, so the child finds no lock that nobody will ever open.
+        None => unsafe { libc::fork() },
+        Some(cgroup) => {
+            // SAFETY: zeros are what the call takes for nothing.
+            let mut how: libc::clone_args = unsafe { std::mem::zeroed() };
+            how.flags = CLONE_INTO_CGROUP;
+            how.exit_signal = libc::SIGCHLD as u64;
+            how.cgroup = u64::from(cgroup.as_fd().as_raw_fd().unsigned_abs());
+            // SAFETY: as above, without a stack of its own and without sharing memory: that is a fork.
+            let forked = unsafe { libc::syscall(libc::SYS_clone3, &raw const how, size_of::<libc::clone_args>()) };
+            forked as libc::pid_t
+        }
+    };
+    match forked {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Child),
         pid => Ok(Parent(Pid::from_raw(pid).expect("a child has a number"))),
@@ -158,3 +189,9 @@ pub(crate) fn receive(socket: &OwnedFd, message: &mut [u8]) -> io::Result<(usize
 const DESCRIPTORS_MAX: usize = 3;
 /// Keepers that have ended are cleared away so often.
 const REAP: Duration = Duration::from_secs(1);
+/// So often, when the daemon is gone.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Keepers end within a few seconds.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// clone(2); libc has it in a type that is too short.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
