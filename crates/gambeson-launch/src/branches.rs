@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use gambeson_link::{Domain, Expected, Startpoint};
+use gambeson_link::{Answers, Domain, Expected, Startpoint};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -83,7 +83,10 @@ impl Branch {
                     hosts = below;
                 }
                 Ok(there) => {
-                    let why = self.listen(Arc::new(there), hosts, &say).err().map(failed);
+                    let why = self.listen(Arc::new(there), hosts, &say).err().map(|cause| match cause {
+                        gambeson_link::Error::Lost(why) => lost_daemon(&host.name, &why),
+                        cause => failed(cause),
+                    });
                     let why = why.unwrap_or_else(|| format!("{}: its daemon said nothing of it", host.name));
                     return self.fail(self.open.clone(), &why, &say);
                 }
@@ -102,7 +105,19 @@ impl Branch {
         let start = Start { order: bytes.clone(), hosts: hosts.to_vec(), signature: signature.clone() };
         let mut answers = there.stream_owned(START, &Zeroizing::new(wire::encode(&start)))?;
         self.controls.places().extend(self.open.iter().map(|&number| (number, there.clone())));
+        let way = Arc::downgrade(&there);
         drop(there);
+        let outcome = self.hear(&mut answers, say);
+        // What is behind it is reached no more.
+        self.controls.places().retain(|_, place| Arc::as_ptr(place) != way.as_ptr());
+        outcome
+    }
+
+    fn hear(
+        &mut self,
+        answers: &mut Answers<Arc<Startpoint>>,
+        say: &impl Fn(u32, Event),
+    ) -> Result<(), gambeson_link::Error> {
         while !self.controls.0.unwanted.load(Ordering::Relaxed) {
             match answers.next(LOOK) {
                 Ok(None) => return Ok(()),
@@ -164,7 +179,9 @@ impl Controls {
         let mut places: Vec<_> = self.places().values().cloned().collect();
         places.sort_by_key(Arc::as_ptr);
         places.dedup_by_key(|place| Arc::as_ptr(place));
-        places.iter().try_for_each(|place| place.post(SIGNAL, &numbered(ALL, &[signal])).map_err(lost))
+        // One that is lost keeps it from no other.
+        let posted: Vec<_> = places.iter().map(|place| place.post(SIGNAL, &numbered(ALL, &[signal]))).collect();
+        posted.into_iter().collect::<Result<_, _>>().map_err(lost)
     }
 
     /// Tells a process the size of its terminal.
@@ -190,6 +207,15 @@ impl Controls {
         self.0.unwanted.store(true, Ordering::Relaxed);
         self.places().clear();
     }
+}
+
+/// What it means that a daemon is lost which had an order. What the link's sentence goes on with is of requests.
+fn lost_daemon(host: &str, why: &str) -> String {
+    let why = why.split("; ").next().unwrap_or(why);
+    format!(
+        "{host}: the connection to its daemon is lost ({why}), and what ran there ends with that; \
+         `gambeson hosts {host}` says how the daemon is"
+    )
 }
 
 fn lost(cause: gambeson_link::Error) -> Error {

@@ -77,7 +77,7 @@ impl Daemon {
         let mut config = Config::new(member.again()?, member.trust()?);
         config.listen.clone_from(&rules.listen);
         (config.host, config.shm) = (host.clone(), false);
-        (config.patience, config.silence) = (PATIENCE, SILENCE);
+        (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
         let domain = Arc::new(Domain::open(config).map_err(unavailable)?);
         let log = Arc::new(Mutex::new(log));
         let admitted = rules.partitions.clone();
@@ -340,5 +340,5 @@ const FRESH_MAX: u64 = 600;
 const STACK: usize = 256 << 10;
 /// So long a requester whose connection is lost may take to come back before his processes are ended.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// So long he may say nothing.
+/// So long his host may answer nothing, and a host that an order is passed on to.
 const SILENCE: Duration = Duration::from_secs(10);

@@ -37,7 +37,7 @@ impl Requester {
         let member = Member::read(folder, Kind::User)?;
         let mut config = Config::new(member.again()?, member.trust()?);
         config.shm = false;
-        config.patience = PATIENCE;
+        (config.patience, config.silence) = (PATIENCE, SILENCE);
         let domain = Arc::new(Domain::open(config).map_err(refused)?);
         Ok(Requester { domain, folder: folder.to_owned() })
     }
@@ -164,5 +164,7 @@ impl Drop for Ordered {
 
 /// So long a lost connection may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// So long a daemon may say nothing, which looks after its links whatever else it does.
+const SILENCE: Duration = Duration::from_secs(10);
 /// So long an order may be on its way, with clocks that differ: after that nobody begins it.
 const TIME_TO_BEGIN: u64 = 120;
