@@ -97,9 +97,15 @@ impl Call {
                 Ok(status.into())
             }
             Err(error) => {
-                eprintln!(
-                    "gambeson: the connection to {host} is lost ({error}), and what the launcher ran there with it"
-                );
+                // What comes of a daemon's link is a sentence that begins with the host.
+                let why = error.to_string();
+                if why.starts_with(&format!("{host}: ")) {
+                    eprintln!("gambeson: {why}");
+                } else {
+                    eprintln!(
+                        "gambeson: the connection to {host} is lost ({why}), and what the launcher ran there with it"
+                    );
+                }
                 // Not every launcher's status tells.
                 let _ = fs::write(job.join(format!("{LOST_MARK}{}", safe(host))), b"");
                 Ok(LOST.into())

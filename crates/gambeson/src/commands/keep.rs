@@ -23,6 +23,9 @@ use gambeson_launch::wire::{Text, Variable};
 use gambeson_proto::credential::Credential;
 use gambeson_site::holder::{self, CREDENTIAL};
 use rustix::process::{Pid, Signal, getpid, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -38,6 +41,9 @@ pub(crate) fn execute() -> Result<ExitCode, Failure> {
     let files = bundle::receive(&mut stdin)
         .map_err(|error| Failure::refused(format!("the job's files did not arrive ({error}); start the job again")))?;
     let job = install(&files)?;
+    if let Some(job) = &job {
+        leave_no_secret(job.directory().to_owned())?;
+    }
     let own = own_address(file(&files, "toward").map(text).as_deref());
     drop(files);
     let cannot = |what: &str, error: &io::Error| Failure::system(format!("{what} ({error})"));
@@ -59,6 +65,19 @@ pub(crate) fn execute() -> Result<ExitCode, Failure> {
     }
     let _ = frames.with(|stdout| bundle::send(stdout, &reports));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who is told to end may be killed soon: the secret goes first. What is left of the job ends with this process.
+fn leave_no_secret(directory: PathBuf) -> Result<(), Failure> {
+    let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+    let mut signals = signals.map_err(|cause| Failure::system(format!("signals cannot be waited for ({cause})")))?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            job::remove(&directory);
+            let _ = emulate_default_handler(signal);
+        }
+    });
+    Ok(())
 }
 
 /// The launcher's command, which runs.
