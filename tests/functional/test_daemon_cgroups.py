@@ -63,11 +63,20 @@ def cgroup(site: Site, tmp_path: Path) -> Iterator[Path]:
         yield made
         assert orders(made) == []
     finally:
-        # The daemon's nursery is the last that goes.
-        while (made / "cgroup.procs").read_text():
-            time.sleep(0.05)
-        made.rmdir()
-        subprocess.run(["umount", mounted], check=True)
+        # The daemon's nursery is the last that goes; of a test that has failed all goes.
+        _remove(made, within=5)
+        subprocess.run(["umount", "--lazy", mounted], check=True)
+
+
+def _remove(cgroup: Path, within: float) -> None:
+    deadline = time.monotonic() + within
+    while (cgroup / "cgroup.procs").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (cgroup / "cgroup.kill").write_text("1")
+    time.sleep(0.1)
+    for below in (path for path in cgroup.iterdir() if path.is_dir()):
+        below.rmdir()
+    cgroup.rmdir()
 
 
 @pytest.fixture
