@@ -289,6 +289,20 @@ def test_a_host_vanishes(site: Site, mpi: Mpi) -> None:
         assert exec_on(site, "h3", "hostname").stdout == "h3\n"
 
 
+@pytest.mark.long
+def test_a_requester_that_is_stopped_keeps_its_processes(site: Site) -> None:
+    """For longer than a host may be away: its host answers for it."""
+    with (
+        serving(site, "h3"),
+        site.stays("h1", "exec", "h3", "--", "sh -c 'echo on; sleep 32; echo off'") as (requester, _),
+    ):
+        requester.send_signal(signal.SIGSTOP)
+        time.sleep(30)
+        requester.send_signal(signal.SIGCONT)
+        output, errors = requester.communicate(timeout=30)
+        assert (requester.returncode, output) == (0, "off\n"), errors
+
+
 ALONE = "process 0 on h3 has failed"
 VANISHED = "the connection to its daemon is lost ("
 

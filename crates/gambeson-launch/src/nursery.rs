@@ -79,16 +79,7 @@ fn tend(daemon: &OwnedFd) {
             None => drop(poll(&mut wanted, Some(&Timespec::try_from(REAP).expect("a second")))),
             Some(_) => thread::sleep(PAUSE),
         }
-        while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
-            ending.extend(keepers.remove(&pid).flatten());
-        }
-        ending.retain(|cgroup| !cgroup.end());
-        // A keeper that has ended by itself leaves nothing, unless that was not its to end.
-        for orphan in children(getpid()).into_iter().filter(|pid| !keepers.contains_key(pid)) {
-            for pid in descendants(orphan).into_iter().chain([orphan]) {
-                let _ = kill_process(pid, Signal::KILL);
-            }
-        }
+        end_left(&mut keepers, &mut ending);
         match closing {
             Some(closing) if Instant::now() > closing || ending.is_empty() && children(getpid()).is_empty() => return,
             None if !wanted[0].revents().is_empty() => {}
@@ -116,6 +107,19 @@ fn tend(daemon: &OwnedFd) {
             }
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
             _ => closing = Some(Instant::now() + FAREWELL),
+        }
+    }
+}
+
+/// Ends what keepers have left that ended: nothing, unless somebody has killed them, or it was not theirs to end.
+fn end_left(keepers: &mut HashMap<Pid, Option<Cgroup>>, ending: &mut Vec<Cgroup>) {
+    while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
+        ending.extend(keepers.remove(&pid).flatten());
+    }
+    ending.retain(|cgroup| !cgroup.end());
+    for orphan in children(getpid()).into_iter().filter(|pid| !keepers.contains_key(pid)) {
+        for pid in descendants(orphan).into_iter().chain([orphan]) {
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
