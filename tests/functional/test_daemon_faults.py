@@ -20,18 +20,20 @@ import pytest
 from harness.daemons import RULES, exec_on, gone, running, serving
 from harness.hosts import hosts
 from harness.mpis import Mpi
-from harness.programs import Programs
+from harness.programs import ASK, Programs
 from harness.site import Site
 
 pytestmark = [pytest.mark.namespaces]
 
 DAY = 86_400
-# Two ranks that wait for each other until the test is over.
-WAIT = """
+# Two ranks that say the job's secret, and wait until the test is over.
+WAIT = f"""
 import os, sys, time
 from mpi4py import MPI
+sys.path.append({str(ASK.parent)!r})
+import ask
 MPI.COMM_WORLD.Barrier()
-os.write(1, b"begun\\n")
+os.write(1, ask.given("credential")[26:58].hex().encode() + b"\\n")
 while True:
     time.sleep(0.1)
 """
@@ -189,23 +191,12 @@ SENTENCE = {
 
 
 @contextlib.contextmanager
-def job(site: Site, mpi: Mpi, mark: str) -> Iterator[subprocess.Popen[str]]:
-    """A job with a rank on h1 and one on h3, over their daemons, which ends by itself never."""
+def job(site: Site, mpi: Mpi, mark: str) -> Iterator[tuple[subprocess.Popen[str], bytes]]:
+    """A job with a rank on h1 and one on h3, over their daemons, which ends by itself never; and its secret."""
     words = ["run", "-q", "--launcher", "daemon", "--", *mpi.mpiexec, "-hosts", "h1,h3", "-ppn", "1", "-n", "2"]
     with site.stays("h1", *words, mpi.python, str(site.root / "wait.py"), mark) as (process, said):
-        assert said == "begun" and process.stdout is not None and process.stdout.readline() == "begun\n"
-        yield process
-
-
-def secret(mark: str) -> bytes:
-    """That of the job whose processes have this word among their arguments."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark.encode() in (entry / "cmdline").read_bytes():
-                variables = dict(pair.split(b"=", 1) for pair in (entry / "environ").read_bytes().split(b"\0") if pair)
-                directory = variables[b"GAMBESON_JOB"].decode() if b"GAMBESON_JOB" in variables else "/nowhere"
-                return Path(f"{entry}/root{directory}/credential").read_bytes()[26:58]
-    raise AssertionError(f"no process of the job {mark}")
+        assert len(said) == 64 and process.stdout is not None and process.stdout.readline() == f"{said}\n"
+        yield process, bytes.fromhex(said)
 
 
 def having(site: Site, secret: bytes) -> list[Path]:
@@ -222,6 +213,11 @@ def having(site: Site, secret: bytes) -> list[Path]:
     return found
 
 
+def kept() -> list[Path]:
+    """Directories of jobs, on any host."""
+    return [path for top in Path("/dev/shm").glob("*") for path in top.glob("gambeson-*")]
+
+
 BEGUN = time.time()
 
 
@@ -231,9 +227,7 @@ def test_a_daemon_is_started_again_below_a_job(site: Site, mpi: Mpi, how: signal
     mark = f"76{how:02}"
     with contextlib.ExitStack() as stack:
         daemon = stack.enter_context(serving(site, "h3"))
-        launcher = stack.enter_context(job(site, mpi, mark))
-        known = secret(mark)
-        assert len(having(site, known)) == 2, "the job's files, once on each host"
+        launcher, known = stack.enter_context(job(site, mpi, mark))
         daemon.send_signal(how)
         daemon.wait(20)
         stack.enter_context(serving(site, "h3"))
@@ -241,7 +235,7 @@ def test_a_daemon_is_started_again_below_a_job(site: Site, mpi: Mpi, how: signal
         _, errors = launcher.communicate(timeout=40)
         assert launcher.returncode not in (0, None) and f"gambeson: h3: {SENTENCE[how]}" in errors, errors
         assert gone(mark, within=5)
-        assert having(site, known) == []
+        assert not having(site, known) and not kept()
 
 
 # --- cables
@@ -263,9 +257,7 @@ def test_a_host_vanishes(site: Site, mpi: Mpi) -> None:
         talking = begins("h3", "while :; do echo on; sleep 0.1; done; : 7702")
         tree = begins(places, "echo on; exec sleep 7703")
         assert tree.stdout is not None and all(tree.stdout.readline() == "on\n" for _ in range(35))
-        launcher = stack.enter_context(job(site, mpi, "7704"))
-        known = secret("7704")
-        assert len(having(site, known)) == 2
+        launcher, known = stack.enter_context(job(site, mpi, "7704"))
         cable(site, "h3", "down")
         cut = time.monotonic()
         try:
@@ -279,7 +271,7 @@ def test_a_host_vanishes(site: Site, mpi: Mpi) -> None:
                 time.sleep(0.1)
             assert len(left) == 24, "all but those of h3"
             print(f"it took {time.monotonic() - cut:.1f} s")
-            assert having(site, known) == []
+            assert not having(site, known) and not kept()
         finally:
             cable(site, "h3", "up")
         tree.terminate()

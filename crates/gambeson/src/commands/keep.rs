@@ -42,7 +42,7 @@ pub(crate) fn execute() -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::refused(format!("the job's files did not arrive ({error}); start the job again")))?;
     let job = install(&files)?;
     if let Some(job) = &job {
-        leave_no_secret(job.directory().to_owned())?;
+        leave_nothing(job.directory().to_owned())?;
     }
     let own = own_address(file(&files, "toward").map(text).as_deref());
     drop(files);
@@ -67,8 +67,8 @@ pub(crate) fn execute() -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who is told to end may be killed soon: the secret goes first. What is left of the job ends with this process.
-fn leave_no_secret(directory: PathBuf) -> Result<(), Failure> {
+/// Who is told to end may be killed soon: the directory goes first. What is left of the job ends with this process.
+fn leave_nothing(directory: PathBuf) -> Result<(), Failure> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
     let mut signals = signals.map_err(|cause| Failure::system(format!("signals cannot be waited for ({cause})")))?;
     thread::spawn(move || {
