@@ -71,6 +71,15 @@ impl Desk<'_> {
 
 impl crate::session::Desk for Desk<'_> {
     fn admit(&mut self, links: &mut startpoint::Session, peer: &Peer, activation: &[u8]) -> Result<Opened, String> {
+        if peer.is_guest() {
+            // What is published is bound to who got it; a startpoint that anybody may use is not meant for guests.
+            let asked = Activation::decode(activation).map_err(|_| self.refused(Refusal::Malformed, peer))?;
+            if !self.names.is_for_guests(asked.endpoint) {
+                self.book.count(Refusal::NotHolder);
+                let why = "guests open links to nothing but what is published for guests; prove who you are first";
+                return Err(self.refused_so(Refusal::NotHolder, why.into(), peer));
+            }
+        }
         let mut decided = None;
         let partition = self.judge.partition(links, peer);
         let terms = |class: &str| {

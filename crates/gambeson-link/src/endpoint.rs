@@ -231,6 +231,15 @@ impl Request {
         LinkName(self.reply.to.session, self.reply.to.link)
     }
 
+    /// The channel binding of the session that it came over (RFC 9266); nothing, if that is over, or in a handler that is
+    /// not threaded. [`crate::Startpoint::binding`] is the same at the other end.
+    #[must_use]
+    pub fn binding(&self) -> Option<[u8; 32]> {
+        let shared = self.shared()?;
+        let state = shared.lock().ok()?;
+        state.sessions.get(self.reply.to.session).map(|session| session.binding)
+    }
+
     pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
         self.reply.shared.upgrade()
     }

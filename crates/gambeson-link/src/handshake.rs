@@ -37,11 +37,13 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::identity::{DNS_ROLE, Expected, Identity, KeyHash, Peer, ROLE, Signed, Trust};
+use crate::identity::{DNS_ROLE, Expected, GUEST, Identity, KeyHash, Peer, ROLE, Signed, Trust};
 use crate::site::Site;
 
 const PROTOCOL: &[u8] = b"gambeson-link/1";
 const EXPORT: &[u8] = b"EXPORTER-gambeson-link";
+/// The channel binding of TLS 1.3 (RFC 9266, 4.2).
+const BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 const GREETING_VERSION: u8 = 2;
 /// No greeting, and no flight of TLS, is longer; who sends more is no domain.
 const FLIGHT_MAX: usize = 1 << 16;
@@ -192,6 +194,7 @@ pub(crate) struct Agreed {
     pub(crate) side: Side,
     pub(crate) keys: SessionKeys,
     pub(crate) peer: Peer,
+    pub(crate) binding: [u8; 32],
 }
 
 /// A handshake under way.
@@ -295,9 +298,13 @@ impl Handshake {
     }
 
     fn exported(&self) -> Result<Secret32, Error> {
+        Ok(Secret32::from_bytes(*self.export(EXPORT)?))
+    }
+
+    fn export(&self, label: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
         let mut secret = Zeroizing::new([0; 32]);
-        self.tls.export_keying_material(&mut *secret, EXPORT, None).map_err(|cause| refused(&cause))?;
-        Ok(Secret32::from_bytes(*secret))
+        self.tls.export_keying_material(&mut *secret, label, None).map_err(|cause| refused(&cause))?;
+        Ok(secret)
     }
 
     /// version 1 | end's host 1 + n | its address 1 + 0, 4 or 16 | rank 4 | job 16 | policy 8 | proof 32, behind their length
@@ -358,7 +365,7 @@ impl Handshake {
         let exporter = session_secret(&self.exported()?, job);
         let (own, other) = (self.party.hash.0, peer.key.0);
         let keys = SessionKeys { exporter, own, peer: other, job_id, policy_hash, suite };
-        Ok(Agreed { side: self.side, keys, peer })
+        Ok(Agreed { side: self.side, keys, peer, binding: *self.export(BINDING)? })
     }
 
     /// Who it is, and whether it is of our job, by the first way of proving it that holds.
@@ -402,6 +409,12 @@ impl Handshake {
                 let (host, address) = (heard.host.clone(), heard.address);
                 return Ok((Peer { key, name, roles, host, address }, of_job));
             }
+        }
+        let guests = self.side == Side::Server && self.party.trust.guests;
+        if guests && proved.is_empty() && claims_nothing(certificate) && self.party.site.accepts_guests(&heard.host) {
+            // Nobody vouches for the host and the address that it states, and no policy is to go by them.
+            let (name, host) = ("a guest".to_owned(), "an unproved host".to_owned());
+            return Ok((Peer { key, name, roles: vec![GUEST.to_owned()], host, address: None }, false));
         }
         let why = if proved.is_empty() { why } else { self.party.site.unaccepted(&heard.host, &proved) };
         Err(Error::Refused(format!("the other end (on {}, key {key}) is refused: {why}", heard.host)))
@@ -475,7 +488,7 @@ impl Greeting {
 /// What a certificate says that its owner may be asked to be: what its URIs name, and `dns:NAME` for each DNS name.
 fn roles(certificate: &webpki::EndEntityCert<'_>) -> Vec<String> {
     let named = certificate.valid_uri_names().filter_map(|uri| uri.strip_prefix(ROLE));
-    let named = named.filter(|role| !role.starts_with(DNS_ROLE)).map(str::to_owned);
+    let named = named.filter(|role| !role.starts_with(DNS_ROLE) && *role != GUEST).map(str::to_owned);
     let hosts = certificate.valid_dns_names().map(|name| format!("{DNS_ROLE}{}", name.to_ascii_lowercase()));
     named.chain(hosts).collect()
 }
@@ -489,6 +502,11 @@ fn named(certificate: &webpki::EndEntityCert<'_>) -> (String, Vec<String>) {
     let (name, roles) = (certificate.valid_dns_names().next(), roles(certificate));
     let name = name.or(roles.last().map(String::as_str)).unwrap_or("without a name").to_owned();
     (name, roles)
+}
+
+/// Whether a certificate is a key and no more: of another authority's member it is said that this is not accepted.
+fn claims_nothing(certificate: &CertificateDer<'_>) -> bool {
+    webpki::EndEntityCert::try_from(certificate).is_ok_and(|parsed| roles(&parsed).is_empty())
 }
 
 fn bad_certificate() -> rustls::Error {
@@ -531,7 +549,14 @@ impl Verifier {
             return Ok(());
         }
         let chain: Vec<_> = std::iter::once(first.clone()).chain(more.iter().cloned()).collect();
-        verified(&self.trust, &chain, side)
+        match verified(&self.trust, &chain, side) {
+            Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
+                if side == Side::Server && self.trust.guests && claims_nothing(first) =>
+            {
+                Ok(())
+            }
+            checked => checked,
+        }
     }
 
     fn signed(

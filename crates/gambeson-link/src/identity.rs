@@ -122,6 +122,7 @@ pub struct Trust {
     pub(crate) job: Option<JobKeys>,
     pub(crate) pinned: BTreeMap<KeyHash, (String, Vec<String>)>,
     pub(crate) roots: Option<Arc<RootCertStore>>,
+    pub(crate) guests: bool,
 }
 
 impl Trust {
@@ -158,6 +159,16 @@ impl Trust {
         }
         self.roots = Some(Arc::new(roots));
         Ok(self)
+    }
+
+    /// Lets guests in, too, where this domain listens: owners of keys that nobody knows, in certificates that claim nothing
+    /// ([`Identity::generate`]). They have the one role [`GUEST`], and reach what is published for that
+    /// ([`crate::Endpoint::publish`]) and nothing else, whatever startpoints they hold. There are few at a time, and not for
+    /// long. Whom this domain connects to is never a guest.
+    #[must_use]
+    pub fn guests(mut self) -> Self {
+        self.guests = true;
+        self
     }
 }
 
@@ -205,6 +216,16 @@ pub struct Peer {
     /// The address that it says its host has, if it does: what policy rules about subnets go by.
     pub address: Option<IpAddr>,
 }
+
+impl Peer {
+    /// Whether it has proved nothing but a key that nobody knows.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.roles == [GUEST]
+    }
+}
+
+/// The role of guests, and theirs alone: [`Trust::guests`].
+pub const GUEST: &str = "guest";
 
 /// The prefix of a role among a certificate's URIs.
 pub(crate) const ROLE: &str = "gambeson:role:";

@@ -55,7 +55,7 @@ pub use gambeson_proto::startpoint::{AddressKind as Transport, Caveat, Refusal, 
 pub use gambeson_proto::suite::Protection;
 pub use gather::Gather;
 pub use group::{FORWARD, Group, Operation};
-pub use identity::{Expected, Identity, KeyHash, Peer, Signed, Trust};
+pub use identity::{Expected, GUEST, Identity, KeyHash, Peer, Signed, Trust};
 pub use pack::Pack;
 pub use policy::read_policy;
 pub use refusals::Refusals;

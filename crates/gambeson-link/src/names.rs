@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 
 use crate::domain::random;
 use crate::error::Error;
-use crate::identity::{Expected, Peer};
+use crate::identity::{Expected, GUEST, Peer};
 use crate::refusals;
 use crate::shared::Shared;
 use crate::startpoint::Startpoint;
@@ -64,6 +64,12 @@ impl Names {
     /// An endpoint is gone.
     pub(crate) fn forget(&mut self, endpoint: u64) {
         self.published.retain(|_, published| published.capability.endpoint() != endpoint);
+    }
+
+    /// Whether guests may have something that this endpoint is published as.
+    pub(crate) fn is_for_guests(&self, endpoint: u64) -> bool {
+        let mut published = self.published.values().filter(|published| published.capability.endpoint() == endpoint);
+        published.any(|published| published.roles.iter().any(|role| role == GUEST))
     }
 
     /// How often somebody asked for what he may not have, or is not there.

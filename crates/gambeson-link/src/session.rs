@@ -132,6 +132,9 @@ enum Parked {
 /// Two domains that know each other.
 pub(crate) struct Session {
     pub(crate) peer: Arc<Peer>,
+    /// What both ends of it know, and nobody has in another session (RFC 9266).
+    pub(crate) binding: [u8; 32],
+    begun: Instant,
     /// Its keys, and the numbers of its links.
     links: startpoint::Session,
     suite: Suite,
@@ -182,7 +185,7 @@ impl Session {
         (addresses, wish): (&[Address], Option<Transport>),
         rest: &[u8],
     ) -> Self {
-        let Agreed { side, keys, peer } = agreed;
+        let Agreed { side, keys, peer, binding } = agreed;
         let resumption = Resumption::new(&keys.exporter);
         let end = if side == Side::Client { End::Startpoint } else { End::Endpoint };
         let suite = keys.suite;
@@ -194,6 +197,8 @@ impl Session {
         incoming.begin_with(rest, 0);
         Session {
             peer: Arc::new(peer),
+            binding,
+            begun: Instant::now(),
             links: startpoint::Session::new(keys, end),
             suite,
             side,
@@ -232,6 +237,11 @@ impl Session {
     /// Why there is no carrier, and since when.
     pub(crate) fn lost(&self) -> Option<&(String, Instant)> {
         self.lost.as_ref()
+    }
+
+    /// Since when it is there.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
     }
 
     pub(crate) fn resumption(&self) -> &Resumption {

@@ -164,6 +164,11 @@ impl Site {
         self.authentication(peer).is_none_or(|ways| ways.contains(&way))
     }
 
+    /// Whether a host may come as a guest: nobody does where the directory says what sessions are authenticated by.
+    pub(crate) fn accepts_guests(&self, peer: &str) -> bool {
+        self.authentication(peer).is_none()
+    }
+
     /// Why a host that proves itself by these ways is refused.
     pub(crate) fn unaccepted(&self, peer: &str, proved: &[Authentication]) -> String {
         let accepted = self.authentication(peer).unwrap_or_default();

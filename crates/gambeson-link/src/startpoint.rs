@@ -16,8 +16,10 @@ use gambeson_proto::suite::Protection;
 use crate::carrier;
 use crate::domain::{Progress, random};
 use crate::error::Error;
+use crate::identity::Peer;
 use crate::link::{Link, Role};
 use crate::request::{Answer, Waiting};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::source::Source;
 use crate::state::{SessionKey, State};
@@ -63,6 +65,31 @@ impl Startpoint {
     #[must_use]
     pub fn capability(&self) -> &Capability {
         &self.capability
+    }
+
+    /// The channel binding of its session (RFC 9266): what another proof of who is there is bound to, so that it is good for
+    /// these two ends alone. [`crate::Request::binding`] is the same at the other end.
+    ///
+    /// # Errors
+    /// When the link is over, or in a handler that is not threaded.
+    pub fn binding(&self) -> Result<[u8; 32], Error> {
+        Ok(self.session(&*self.shared.lock()?)?.binding)
+    }
+
+    /// Who owns its endpoint, proved.
+    ///
+    /// # Errors
+    /// As [`Startpoint::binding`].
+    pub fn peer(&self) -> Result<Arc<Peer>, Error> {
+        Ok(self.session(&*self.shared.lock()?)?.peer.clone())
+    }
+
+    fn session<'s>(&self, state: &'s State) -> Result<&'s Session, Error> {
+        let session = state.sessions.get(self.session).ok_or_else(|| gone("it has ended"))?;
+        match session.over() {
+            Some(why) => Err(gone(why)),
+            None => Ok(session),
+        }
     }
 
     /// What it goes over at present; `None` while the connection is lost.

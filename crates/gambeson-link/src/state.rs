@@ -42,6 +42,10 @@ const MEETING: u32 = 4096;
 /// be woken by them a quarter.
 const STRANGERS_SHARE: Duration = Duration::from_millis(200);
 
+/// How many guests there are at a time, and how long each may stay.
+const GUESTS_MAX: usize = 64;
+const GUESTS_STAY: Duration = Duration::from_secs(60);
+
 /// How much of the present second went into strangers.
 struct Budget {
     since: Instant,
@@ -124,7 +128,7 @@ impl State {
             let there = matches!(expected, Expected::Key(_)) || session.was_met_at(addresses);
             // Of a connection that is lost nobody knows who is at its other end by now: perhaps the program was started again.
             let usable = session.over().is_none() && session.lost().is_none() && session.wish().is_none();
-            there && expected.is(&session.peer) && usable
+            there && expected.is(&session.peer) && usable && !session.peer.is_guest()
         };
         self.sessions.iter().find(|(_, session)| fits(session)).map(|(key, _)| key)
     }
@@ -144,6 +148,10 @@ impl State {
         self.check_open()?;
         let index = (session.peer.key, session.wish());
         let (name, is_accepted) = (session.resumption().name, session.was_accepted());
+        let guest = session.peer.is_guest();
+        if guest {
+            self.make_room();
+        }
         let key = self.sessions.insert(session);
         if let Some(carrier) = self.sessions[key].carrier()
             && let Err(cause) = shared.watch(carrier, Some(key))
@@ -151,12 +159,26 @@ impl State {
             self.sessions.remove(key);
             return Err(cause);
         }
-        self.by_peer.insert(index, key);
+        // Nobody here has business with guests: they have it with us.
+        if !guest {
+            self.by_peer.insert(index, key);
+        }
         // Whoever goes on with a session has it from the other side: what comes back from somewhere is not believed here.
         if is_accepted {
             self.by_name.insert(name, key);
         }
         Ok(key)
+    }
+
+    /// Of too many guests the one goes who has been there for the longest.
+    fn make_room(&mut self) {
+        let guests = self.sessions.values_mut().filter(|session| session.peer.is_guest() && session.over().is_none());
+        let mut guests: Vec<_> = guests.collect();
+        if guests.len() >= GUESTS_MAX
+            && let Some(oldest) = guests.iter_mut().min_by_key(|session| session.begun())
+        {
+            oldest.end("there are too many guests");
+        }
     }
 
     /// These sessions' carriers may have something.
@@ -231,6 +253,9 @@ impl State {
             if session.lost().is_some_and(|(_, since)| since.elapsed() > shared.patience) {
                 let (why, _) = session.lost().expect("it is").clone();
                 session.end(&format!("{why}, and there was no other way within {:?}", shared.patience));
+            }
+            if session.peer.is_guest() && session.begun().elapsed() > GUESTS_STAY {
+                session.end("a guest stays for a minute");
             }
             if session.over().is_none() {
                 return true;

@@ -165,5 +165,5 @@ pub(crate) fn agreed(side: Side) -> Agreed {
     let keys = SessionKeys { exporter, own, peer, job_id: [0; 16], policy_hash: [0; 32], suite: Suite::Aes256Gcm };
     let peer =
         Peer { key: KeyHash(peer), name: "the other".into(), roles: Vec::new(), host: "here".into(), address: None };
-    Agreed { side, keys, peer }
+    Agreed { side, keys, peer, binding: [0; 32] }
 }
