@@ -172,12 +172,14 @@ impl State {
 
     /// Of too many guests the one goes who has been there for the longest.
     fn make_room(&mut self) {
-        let guests = self.sessions.values_mut().filter(|session| session.peer.is_guest() && session.over().is_none());
+        let State { sessions, cache, .. } = self;
+        let guests = sessions.values_mut().filter(|session| session.peer.is_guest() && session.over().is_none());
         let mut guests: Vec<_> = guests.collect();
         if guests.len() >= GUESTS_MAX
             && let Some(oldest) = guests.iter_mut().min_by_key(|session| session.begun())
         {
-            oldest.end("there are too many guests");
+            oldest.close(cache);
+            oldest.part();
         }
     }
 
@@ -254,8 +256,9 @@ impl State {
                 let (why, _) = session.lost().expect("it is").clone();
                 session.end(&format!("{why}, and there was no other way within {:?}", shared.patience));
             }
-            if session.peer.is_guest() && session.begun().elapsed() > GUESTS_STAY {
-                session.end("a guest stays for a minute");
+            if session.peer.is_guest() && session.over().is_none() && session.begun().elapsed() > GUESTS_STAY {
+                session.close(cache);
+                session.part();
             }
             if session.over().is_none() {
                 return true;
