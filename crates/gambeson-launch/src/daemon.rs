@@ -24,6 +24,7 @@ use crate::audit_log::AuditLog;
 use crate::authority::{self, Authority, Kind, Member, Renewer, renew};
 use crate::branches::{Controls, Passed, pass_on};
 use crate::error::Error;
+use crate::identities;
 use crate::keeper::Work;
 use crate::nursery::Nursery;
 use crate::partitions::{Desk, Distribution, Holder};
@@ -50,7 +51,7 @@ pub struct Setup {
 /// A daemon that serves until it is dropped.
 pub struct Daemon {
     _renewer: Renewer,
-    _authority: Option<Endpoint>,
+    _authority: (Option<Endpoint>, Option<Endpoint>),
     _partitions: (Option<Distribution>, Option<Desk>),
     _endpoint: Endpoint,
     domain: Arc<Domain>,
@@ -74,7 +75,10 @@ impl Daemon {
         let mut log = AuditLog::open(&log).map_err(Error::Unavailable)?;
         let version = env!("CARGO_PKG_VERSION");
         log.add("open", &[("host", host.as_str().into()), ("version", version.into())]).map_err(Error::Unavailable)?;
-        let mut config = Config::new(member.again()?, member.trust()?);
+        let hears_guests = authority.clone().filter(|one| !one.settings().identities.mechanisms.is_empty());
+        let trust = member.trust()?;
+        let trust = if hears_guests.is_some() { trust.guests() } else { trust };
+        let mut config = Config::new(member.again()?, trust);
         config.listen.clone_from(&rules.listen);
         (config.host, config.shm) = (host.clone(), false);
         (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
@@ -94,6 +98,8 @@ impl Daemon {
         let endpoint = domain.endpoint(attributes, Arc::new(office).handlers()).map_err(unavailable)?;
         endpoint.publish(ENDPOINT, &["user", "host"], []).map_err(unavailable)?;
         let certifies = authority.clone().map(|authority| authority::serve(&domain, authority)).transpose()?;
+        let called = member.host().unwrap_or_else(|| host.clone());
+        let identifies = hears_guests.map(|authority| identities::serve(&domain, authority, &called, log.clone()));
         let hands_out = authority.is_some().then(|| Distribution::open(&domain, &folder, log.clone())).transpose()?;
         let say = |why: &str| eprintln!("gambesond: {why}");
         let desk = Desk::open(Holder::new(&domain, folder.clone(), &host), &folder, admitted, log);
@@ -102,7 +108,7 @@ impl Daemon {
         let renewer = Renewer::start(&domain, folder, Kind::Host, authority, say)?;
         Ok(Daemon {
             _renewer: renewer,
-            _authority: certifies,
+            _authority: (certifies, identifies.transpose()?),
             _partitions: (hands_out, desk),
             _endpoint: endpoint,
             domain,

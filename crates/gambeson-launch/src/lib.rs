@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`authority`] | who certifies the site's hosts and users, and for how long |
 //! | [`daemon`], [`rules`], [`audit_log`] | `gambesond`: who may start what, and what was started |
+//! | [`identities`] | people who show a MUNGE credential or a Kerberos ticket and need no enrolment |
 //! | [`partitions`] | hosts that share a secret, and who gets it |
 //! | [`requester`], `branches` | who wants processes; how an order reaches many hosts |
 //! | [`creator`], [`processes`], [`child`] | programs that start processes of their own, and those processes |
@@ -22,6 +23,7 @@ pub mod creator;
 pub mod daemon;
 mod error;
 mod execute;
+pub mod identities;
 mod keeper;
 pub mod nursery;
 pub mod partitions;

@@ -13,6 +13,7 @@ use crate::authority::{Kind, Member, hosts, renew};
 pub use crate::branches::Controls;
 use crate::branches::{self, Passed, WIDTH, pass_on};
 use crate::error::Error;
+use crate::identities::own;
 use crate::wire::{self, Event, Health, Host, KILL, LIST, Order, Running, STATUS, Secret, Streams};
 
 /// A place from which processes are ordered.
@@ -22,13 +23,14 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// As who this is, at hosts of his site. A certificate whose time is nearly over is renewed in passing.
+    /// As who this is, at hosts of his site. A certificate whose time is nearly over is renewed in passing; who has none
+    /// gets one, if his site takes what he has anyway ([`crate::identities`]).
     ///
     /// # Errors
     /// When there is no identity, or it has expired.
     pub fn new(folder: &Path) -> Result<Self, Error> {
         let refused = |cause: gambeson_link::Error| Error::Refused(cause.to_string());
-        let member = Member::read(folder, Kind::User)?;
+        let member = own(folder, |what| eprintln!("gambeson: {what}"))?;
         // As long as it is valid, that its authority cannot be asked stops nobody.
         let renewed = renew(&member, false);
         if member.validity.until < now() {

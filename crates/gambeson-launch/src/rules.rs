@@ -120,8 +120,8 @@ impl Rules {
             let names = |name: &String| if name == SAME { own.to_owned() } else { name.clone() };
             let mut accounts = allow.accounts.iter().map(names);
             let Some(chosen) = accounts.find(|name| account.is_empty() || name == account) else { continue };
-            // That somebody is called root at the site makes nobody root here.
-            if chosen == "root" && allow.accounts.iter().all(|name| name == SAME) {
+            // That somebody is called root at the site, or 0, makes nobody root here.
+            if (chosen == "root" || chosen.parse::<u32>().is_ok()) && allow.accounts.iter().all(|name| name == SAME) {
                 continue;
             }
             let account = serves(Account::find(&chosen)?)?;

@@ -16,13 +16,14 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use crate::Error;
+use crate::identities::Mechanism;
 
 /// Certificates begin so many seconds before they are issued, as clocks differ.
 pub(super) const SKEW: u64 = 300;
 const AUTHORITY_DAYS: f64 = 3652.5;
 const ROLE: &str = "gambeson:role:";
 /// The role of the host whose daemon renews certificates.
-pub(super) const AUTHORITY: &str = "authority";
+pub(crate) const AUTHORITY: &str = "authority";
 const HOST: &str = "host";
 const USER: &str = "user";
 const NAME_MAX: usize = 200;
@@ -60,6 +61,19 @@ impl Subject {
         let name = name.to_ascii_lowercase();
         let subject = Subject { names: Vec::new(), roles: vec![USER.into(), format!("{USER}:{name}")] };
         check_name(&name).map(|()| subject)
+    }
+
+    /// The same, certified by what a person had anyway. His name stays the last of his roles.
+    #[must_use]
+    pub(super) fn by(mut self, mechanism: Mechanism) -> Self {
+        self.roles.insert(1, mechanism.role().into());
+        self
+    }
+
+    /// By what it was certified, if no administrator did.
+    #[must_use]
+    pub fn mechanism(&self) -> Option<Mechanism> {
+        Mechanism::of(self.roles.iter().map(String::as_str))
     }
 
     /// The same with the role of the site's authority.
@@ -115,6 +129,21 @@ pub(super) fn new_key() -> Result<Zeroizing<Vec<u8>>, Error> {
     let made =
         made.map_err(|_| Error::Unavailable("the kernel gives no random numbers, so no key can be made".into()))?;
     Ok(Zeroizing::new(made.as_ref().to_vec()))
+}
+
+/// A private key's own certificate, which claims nothing.
+pub(super) fn bare(key: &KeyPair) -> Result<CertificateDer<'static>, Error> {
+    let made = CertificateParams::default().self_signed(key).map_err(|cause| unmade(&cause))?;
+    Ok(made.der().clone())
+}
+
+/// What a certificate claims: the first DNS name, and the roles.
+pub(super) fn claims(der: &[u8]) -> Option<(Option<String>, Vec<String>)> {
+    let der = CertificateDer::from(der);
+    let certificate = webpki::EndEntityCert::try_from(&der).ok()?;
+    let roles = certificate.valid_uri_names().filter_map(|uri| uri.strip_prefix(ROLE)).map(str::to_owned);
+    let host = certificate.valid_dns_names().next().map(str::to_owned);
+    Some((host, roles.collect()))
 }
 
 fn unmade(cause: &rcgen::Error) -> Error {

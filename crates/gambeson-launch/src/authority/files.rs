@@ -24,9 +24,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::certificate::{Validity, verify};
+use super::certificate::{self, Validity, verify};
 use super::{Certified, Request};
 use crate::Error;
+use crate::identities::Mechanism;
 
 pub(super) const AUTHORITIES: &str = "authority.pem";
 pub(super) const SITE: &str = "site.toml";
@@ -54,6 +55,9 @@ pub struct Site {
     pub name: String,
     /// Where certificates are renewed, as `HOST:PORT`.
     pub authority: String,
+    /// What people can have themselves certified by without an administrator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<Mechanism>,
 }
 
 impl Site {
@@ -63,6 +67,11 @@ impl Site {
     /// When it is not there, or makes no sense.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         read_toml(&folder.join(SITE), "enroll this host, or yourself, with `gambeson enroll`")
+    }
+
+    /// Whether a folder has one.
+    pub(crate) fn is_in(folder: &Path) -> bool {
+        folder.join(SITE).exists() && folder.join(AUTHORITIES).exists()
     }
 
     pub(super) fn write(&self, folder: &Path) -> Result<(), Error> {
@@ -128,8 +137,13 @@ impl Newcomer {
         Ok(Newcomer { folder: folder.to_owned(), kind, replace, identity })
     }
 
+    /// Where its files will be.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Its key, in a certificate that nobody else has signed: what it shows as long as it has no other.
-    pub(super) fn identity(&self) -> Result<Identity, Error> {
+    pub(crate) fn identity(&self) -> Result<Identity, Error> {
         let own = self.identity.certificates().next().expect("it was made with one");
         let text = identity_text(&self.identity, own);
         Identity::from_pem(text.as_bytes(), text.as_bytes()).map_err(|cause| Error::Unavailable(cause.to_string()))
@@ -227,8 +241,25 @@ impl Member {
     /// # Errors
     /// When the file holds none.
     pub fn trust(&self) -> Result<Trust, Error> {
-        let trust = Trust::default().authorities(self.authorities.as_bytes());
-        trust.map_err(|cause| Error::Refused(format!("{}: {cause}", self.folder.join(AUTHORITIES).display())))
+        trust(&self.authorities, &self.folder)
+    }
+
+    /// What its certificate calls this host, if it is a host's.
+    pub(crate) fn host(&self) -> Option<String> {
+        certificate::claims(self.identity.certificates().next()?)?.0
+    }
+
+    /// By what its owner was certified, if no administrator did.
+    pub(crate) fn mechanism(&self) -> Option<Mechanism> {
+        let (_, roles) = certificate::claims(self.identity.certificates().next()?)?;
+        Mechanism::of(roles.iter().map(String::as_str))
+    }
+
+    /// Its key in a certificate that claims nothing, with which it comes as a guest.
+    pub(crate) fn bare(&self) -> Result<Identity, Error> {
+        let certificate = certificate::bare(&pair(self.identity.private_key())?)?;
+        let text = identity_text(&self.identity, &certificate);
+        Identity::from_pem(text.as_bytes(), text.as_bytes()).map_err(|cause| Error::Unavailable(cause.to_string()))
     }
 
     /// Its identity once more: a domain takes one for itself.
@@ -249,8 +280,26 @@ impl Member {
     /// Puts a newer certificate in the place of its own.
     pub(super) fn renewed(&self, certified: &Certified) -> Result<(), Error> {
         let der = certificate_of(certified, &self.identity, self.authorities.as_bytes())?;
-        write(&self.path, 0o600, identity_text(&self.identity, &der).as_bytes())
+        write(&self.path, 0o600, identity_text(&self.identity, &der).as_bytes())?;
+        // Where the authority is asked does not change, since an administrator may know another way to it.
+        match Site::read(&self.folder) {
+            Ok(site) if site.identities != certified.site.identities => {
+                Site { identities: certified.site.identities.clone(), ..site }.write(&self.folder)
+            }
+            _ => Ok(()),
+        }
     }
+}
+
+/// Whose certificates are accepted by the files in a folder.
+pub(crate) fn accepted_in(folder: &Path) -> Result<Trust, Error> {
+    let authorities = read(&folder.join(AUTHORITIES), "enroll this host with `gambeson enroll`")?;
+    trust(&authorities, folder)
+}
+
+fn trust(authorities: &str, folder: &Path) -> Result<Trust, Error> {
+    let trust = Trust::default().authorities(authorities.as_bytes());
+    trust.map_err(|cause| Error::Refused(format!("{}: {cause}", folder.join(AUTHORITIES).display())))
 }
 
 /// Text in PEM (RFC 7468).

@@ -1,6 +1,6 @@
 //! The log of what an authority issued and revoked: a line of JSON each, and nothing is handed out that is not in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -62,6 +62,8 @@ pub(super) struct Log {
     read: u64,
     lines: usize,
     by_key: BTreeMap<String, Standing>,
+    /// Names that were revoked, and have not been enrolled since.
+    revoked: BTreeSet<String>,
 }
 
 impl Log {
@@ -69,13 +71,19 @@ impl Log {
         let path = folder.join(ISSUED);
         let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path);
         let file = file.map_err(|cause| unwritten(&path, &cause))?;
-        Ok(Log { path, file, read: 0, lines: 0, by_key: BTreeMap::new() })
+        Ok(Log { path, file, read: 0, lines: 0, by_key: BTreeMap::new(), revoked: BTreeSet::new() })
     }
 
     /// What is known of a key, also by what others have appended.
     pub(super) fn standing(&mut self, key: &str) -> Result<Option<Standing>, Error> {
         self.catch_up()?;
         Ok(self.by_key.get(key).cloned())
+    }
+
+    /// Whether a name is revoked, whoever comes under it.
+    pub(super) fn is_revoked(&mut self, name: &str) -> Result<bool, Error> {
+        self.catch_up()?;
+        Ok(self.revoked.contains(name))
     }
 
     pub(super) fn all(&mut self) -> Result<impl Iterator<Item = Standing>, Error> {
@@ -140,11 +148,15 @@ impl Log {
     fn enter(&mut self, entry: Entry) {
         match entry {
             Entry::Issued(Record { time, serial, key, subject, until }) => {
+                subject.names.iter().map(String::as_str).chain([subject.name()]).for_each(|name| {
+                    self.revoked.remove(name);
+                });
                 let standing = Standing { key: key.clone(), subject, serial, issued: time, until, revoked: false };
                 self.by_key.insert(key, standing);
             }
             Entry::Revoked { name, .. } => {
                 self.by_key.values_mut().filter(|one| one.subject.is_called(&name)).for_each(|one| one.revoked = true);
+                self.revoked.insert(name);
             }
         }
     }

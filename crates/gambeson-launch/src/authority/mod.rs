@@ -31,18 +31,24 @@ mod token;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use gambeson_link::KeyHash;
 use gambeson_site::directory::now;
+use nix::unistd::User;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::identities::Mechanism;
+pub(crate) use certificate::AUTHORITY;
 pub use certificate::{Subject, Validity, check_name};
 use certificate::{authority_certificate, issue, new_key};
+pub(crate) use files::accepted_in;
 pub use files::{Kind, Member, Newcomer, Site, host_folder, pem, user_folder};
 pub use issued::Standing;
 use issued::{Entry, Log, Record};
 pub use renewal::{Renewer, hosts, renew, serve};
+pub(crate) use request::LENGTH_MAX;
 pub use request::{Certified, Request, key_hash};
 pub use token::{Offer, Token, join};
 
@@ -65,7 +71,62 @@ pub struct Settings {
     pub name: String,
     /// For how many days hosts and people are certified.
     pub days: f64,
+    /// Who is certified without an administrator.
+    #[serde(default)]
+    pub identities: Identities,
 }
+
+/// Who is certified by what he has anyway ([`crate::identities`]).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Identities {
+    /// By what. Nothing, unless an administrator says so.
+    pub mechanisms: Vec<Mechanism>,
+    /// For how many hours; 12 at most, and no longer than a ticket is good.
+    pub hours: f64,
+    /// System accounts that may come so, too: root, nobody, and those with a uid below 1000.
+    pub system_accounts: Vec<String>,
+}
+
+impl Default for Identities {
+    fn default() -> Self {
+        Identities { mechanisms: Vec::new(), hours: HOURS_MAX, system_accounts: Vec::new() }
+    }
+}
+
+impl Identities {
+    fn check(&self) -> Result<(), Error> {
+        if self.hours > 0.0 && self.hours <= HOURS_MAX {
+            return Ok(());
+        }
+        Err(Error::Senseless(format!(
+            "{SETTINGS}: identities for {} hours: give a number above 0, and {HOURS_MAX} at most",
+            self.hours
+        )))
+    }
+
+    /// Whether the owner of an account may have himself certified.
+    pub(crate) fn admit(&self, account: &User) -> Result<(), Error> {
+        let (name, uid) = (&account.name, account.uid.as_raw());
+        let no = |why: &str| Err(Error::Refused(format!("the account {name} (uid {uid}) is not certified so: {why}")));
+        if (uid < FIRST_UID || uid == NOBODY) && !self.system_accounts.contains(name) {
+            return no("it is the system's; an administrator can name it under system_accounts in authority.toml");
+        }
+        // Names of the site are in small letters, and accounts can be meant by their numbers.
+        if name.bytes().any(|byte| byte.is_ascii_uppercase())
+            || name.parse::<u32>().is_ok()
+            || check_name(name).is_err()
+        {
+            return no("its name could be taken for another one's; an administrator can enroll it under another name");
+        }
+        Ok(())
+    }
+}
+
+const HOURS_MAX: f64 = 12.0;
+const FIRST_UID: u32 = 1000;
+/// Who is nobody on this host, or somebody whom a container does not show.
+const NOBODY: u32 = 65534;
 
 /// What a site certifies its hosts and people with.
 pub struct Authority {
@@ -89,6 +150,7 @@ impl Authority {
                 settings.days
             )));
         }
+        settings.identities.check()?;
         Self::none_in(folder)?;
         Self::make(folder, settings, site).inspect_err(|_| Self::remove(folder))?;
         Self::open(folder)
@@ -104,7 +166,7 @@ impl Authority {
         files::write(&own.join(SETTINGS), 0o600, text.as_bytes())?;
         files::write(&own.join(KEY), 0o600, pem("PRIVATE KEY", &key).as_bytes())?;
         files::write(&folder.join(files::AUTHORITIES), 0o644, pem("CERTIFICATE", &certificate).as_bytes())?;
-        site.write(folder)
+        Site { identities: settings.identities.mechanisms.clone(), ..site.clone() }.write(folder)
     }
 
     /// Makes sure that the folder of a host has no site's files.
@@ -152,9 +214,10 @@ impl Authority {
                 own.join(KEY).display()
             ))
         })?;
-        let settings = files::read_toml(&own.join(SETTINGS), remedy)?;
+        let settings: Settings = files::read_toml(&own.join(SETTINGS), remedy)?;
+        settings.identities.check()?;
         let authorities = files::read(&folder.join(files::AUTHORITIES), remedy)?;
-        let site = Site::read(folder)?;
+        let site = Site { identities: settings.identities.mechanisms.clone(), ..Site::read(folder)? };
         let log = Mutex::new(Log::open(&own)?);
         Ok(Authority { settings, site, key: files::pair(&key)?, authorities, log })
     }
@@ -184,7 +247,42 @@ impl Authority {
                 subject.names.join(", ")
             )));
         }
-        let (here, there) = (now(), request.time);
+        self.same_time(request)?;
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        self.issue(&request.public_key(), subject, self.settings.days, &mut log)
+    }
+
+    /// Certifies whoever owns an account, as a mechanism has shown, for some hours, and for no longer than `left`.
+    ///
+    /// # Errors
+    /// When the name or the key was revoked, or the clocks differ; when the certificate could not be written down.
+    pub(crate) fn identify(
+        &self,
+        request: &Request,
+        account: &str,
+        mechanism: Mechanism,
+        left: Duration,
+    ) -> Result<Certified, Error> {
+        self.same_time(request)?;
+        let subject = Subject::user(account)?.by(mechanism);
+        let public = request.public_key();
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = log.standing(&key_hash(&public).to_string())?;
+        if key.is_some_and(|standing| standing.revoked || standing.subject != subject)
+            || log.is_revoked(subject.name())?
+        {
+            let name = subject.name();
+            return Err(Error::Refused(format!(
+                "{name} was revoked, or the key was somebody else's; an administrator can enroll {name} again, who then                  says --replace"
+            )));
+        }
+        let hours = self.settings.identities.hours / 24.0;
+        self.issue(&public, &subject, hours.min(left.as_secs_f64() / 86_400.0), &mut log)
+    }
+
+    /// Whether the clock of the host that a request comes from is that of this one, more or less.
+    fn same_time(&self, request: &Request) -> Result<(), Error> {
+        let (here, there, host) = (now(), request.time, &request.host);
         if here.abs_diff(there) > SKEW_MAX {
             let relation = if there < here { "behind" } else { "ahead of" };
             return Err(Error::Refused(format!(
@@ -193,7 +291,7 @@ impl Authority {
                 here.abs_diff(there)
             )));
         }
-        self.issue(&request.public_key(), subject, &mut self.log.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(())
     }
 
     /// Certifies whoever owns a key as what it is certified as, once more.
@@ -213,12 +311,19 @@ impl Authority {
             let name = standing.subject.name();
             return Err(Error::Refused(format!("{name} was revoked; if it is to be back, enroll it again")));
         }
-        self.issue(&public, &standing.subject, &mut log)
+        if let Some(mechanism) = standing.subject.mechanism() {
+            return Err(Error::Refused(format!(
+                "{} was certified by {mechanism}, and is again by that alone: `gambeson enroll --{}`",
+                standing.subject.name(),
+                mechanism.name()
+            )));
+        }
+        self.issue(&public, &standing.subject, self.settings.days, &mut log)
     }
 
-    fn issue(&self, public: &[u8; 32], subject: &Subject, log: &mut Log) -> Result<Certified, Error> {
+    fn issue(&self, public: &[u8; 32], subject: &Subject, days: f64, log: &mut Log) -> Result<Certified, Error> {
         subject.check()?;
-        let made = issue(&self.settings.name, &self.key, public, subject, self.settings.days)?;
+        let made = issue(&self.settings.name, &self.key, public, subject, days)?;
         // An edited name or a key of another authority shows here and not on a host that it locks out.
         certificate::verify(&made.der, self.authorities.as_bytes()).map_err(|cause| {
             Error::Refused(format!(
@@ -252,7 +357,10 @@ impl Authority {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let name = name.to_ascii_lowercase();
         let found: Vec<_> = log.all()?.filter(|one| one.subject.is_called(&name) && !one.revoked).collect();
-        let Some(until) = found.iter().map(|one| one.until).max() else {
+        // Who has not come yet may be told no before he does.
+        let may_come = !self.settings.identities.mechanisms.is_empty() && name.starts_with("user:");
+        let until = found.iter().map(|one| one.until).max().or_else(|| may_come.then(now));
+        let Some(until) = until else {
             return Err(Error::Senseless(format!(
                 "nobody is certified as {name:?}, or all such were revoked; `gambeson site show` lists them"
             )));

@@ -18,6 +18,7 @@ use super::certificate::AUTHORITY;
 use super::request::LENGTH_MAX;
 use super::{Authority, Certified, Kind, Member, Request, Site, host_folder};
 use crate::Error;
+use crate::identities::ask_again;
 
 const RENEW: u32 = 0;
 const HOSTS: u32 = 1;
@@ -78,6 +79,9 @@ fn authority_here(member: &Member) -> Option<Result<Authority, Error>> {
 }
 
 fn renew_from(member: &Member, source: Source<'_>) -> Result<(), Error> {
+    if let Some(mechanism) = member.mechanism() {
+        return member.renewed(&ask_again(member, mechanism)?);
+    }
     let request = Request::new(&member.identity)?;
     let certified = match source {
         Source::Here(authority) => authority.renew(&request, member.identity.key_hash())?,

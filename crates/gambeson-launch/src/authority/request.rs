@@ -12,7 +12,7 @@ use crate::Error;
 
 const LABEL: &[u8] = b"gambeson enrolment request 1\0";
 /// No request or answer is longer.
-pub(super) const LENGTH_MAX: usize = 256 << 10;
+pub(crate) const LENGTH_MAX: usize = 256 << 10;
 
 /// Asks for a certificate for a key, whose owner has signed it. It says nothing of who that is: the authority decides.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ impl Request {
         serde_json::to_string(self).expect("words and numbers are JSON")
     }
 
-    pub(super) fn public_key(&self) -> [u8; 32] {
+    pub(crate) fn public_key(&self) -> [u8; 32] {
         let key = BASE64.decode(self.key.as_bytes()).expect("it was made here, or checked when it came");
         key.try_into().expect("it was made here, or checked when it came")
     }

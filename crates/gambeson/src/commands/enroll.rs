@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gambeson_launch::authority::{Certified, Kind, Newcomer, Offer, Request, Subject, Token, join};
+use gambeson_launch::identities::{Mechanism, ask};
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::json;
@@ -32,12 +33,16 @@ use crate::plan::{ssh_program, words};
 ///   gambeson enroll --join TOKEN            there; or --join - with the token on stdin, as others
 ///                                           of that host see what is on command lines
 ///
+/// Where the site takes what people have anyway, who works on one of its hosts needs no administrator:
+///
+///   gambeson enroll --munge                 by the MUNGE of these hosts; or --kerberos, by your ticket
+///
 /// The host has to call itself HOST, or one of --alias. Certificates renew themselves after that.
 #[derive(Args)]
 #[command(verbatim_doc_comment, after_long_help = STATUSES)]
 pub(crate) struct Arguments {
     /// The host, as ssh knows it: [USER@]HOST
-    #[arg(required_unless_present_any = ["join", "answer"], conflicts_with_all = ["join", "answer"])]
+    #[arg(required_unless_present_any = ["join", "answer", "munge", "kerberos"], conflicts_with_all = ["join", "answer"])]
     host: Option<String>,
     /// A person, who gets an identity there; without it, the host does
     #[arg(long, value_name = "NAME", conflicts_with_all = ["aliases", "join"])]
@@ -63,6 +68,12 @@ pub(crate) struct Arguments {
     /// With --join: the token is for a person
     #[arg(long, requires = "join")]
     person: bool,
+    /// Have yourself certified for some hours as the account that runs this, by MUNGE
+    #[arg(long, conflicts_with_all = ["host", "user", "aliases", "ssh", "token", "join", "answer"])]
+    munge: bool,
+    /// The same by your Kerberos ticket
+    #[arg(long, conflicts_with_all = ["munge", "host", "user", "aliases", "ssh", "token", "join", "answer"])]
+    kerberos: bool,
     /// Put the new identity in the place of one that is there
     #[arg(long)]
     replace: bool,
@@ -88,6 +99,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         arguments.answer(if kind == "user" { Kind::User } else { Kind::Host })?;
     } else if let Some(token) = &arguments.join {
         arguments.join(token)?;
+    } else if let Some(mechanism) = arguments.mechanism() {
+        arguments.ask(mechanism)?;
     } else {
         let host = arguments.host.as_deref().expect("clap requires a host");
         let subject = arguments.subject(host)?;
@@ -108,6 +121,18 @@ impl Arguments {
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let named = host.parse::<IpAddr>().is_err().then_some(host);
         Ok(Subject::host(named.into_iter().chain(self.aliases.iter().map(String::as_str)))?)
+    }
+
+    fn mechanism(&self) -> Option<Mechanism> {
+        self.munge.then_some(Mechanism::Munge).or_else(|| self.kerberos.then_some(Mechanism::Kerberos))
+    }
+
+    fn ask(&self, mechanism: Mechanism) -> Result<(), Failure> {
+        let newcomer = Newcomer::new(&self.place.of(Kind::User), Kind::User, self.replace)?;
+        let certified = ask(&newcomer, mechanism)?;
+        let path = newcomer.install(&certified)?;
+        self.report(&certified, &path.display().to_string());
+        Ok(())
     }
 
     fn over_ssh(&self, host: &str, subject: &Subject) -> Result<(), Failure> {

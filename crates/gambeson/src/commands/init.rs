@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use clap::Args;
-use gambeson_launch::authority::{Authority, Kind, Newcomer, PORT, Settings, Site, Subject};
+use gambeson_launch::authority::{Authority, Identities, Kind, Newcomer, PORT, Settings, Site, Subject};
+use gambeson_launch::identities::Mechanism;
 use gambeson_proto::directory::date;
 use serde_json::json;
 
@@ -44,6 +45,9 @@ pub(crate) struct Arguments {
     /// Where others renew their certificates; without it, this host and port 7200
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
+    /// Certify people by what they have anyway, too: munge or kerberos, or both with a comma between them
+    #[arg(long, value_name = "MECHANISMS", value_delimiter = ',')]
+    identities: Vec<Mechanism>,
     /// Where to put all files, instead
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
@@ -61,14 +65,17 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let login = login.ok_or_else(|| Failure::usage("nothing here says what you are called; say --user NAME"))?;
     let user = Subject::user(&login)?;
     let name = arguments.name.clone().unwrap_or_else(|| own.clone());
-    let site = Site { name: name.clone(), authority: arguments.address.clone().unwrap_or(format!("{own}:{PORT}")) };
+    let identities = Identities { mechanisms: arguments.identities.clone(), ..Identities::default() };
+    let settings = Settings { name: name.clone(), days: arguments.days, identities };
+    let authority = arguments.address.clone().unwrap_or(format!("{own}:{PORT}"));
+    let site = Site { name: name.clone(), authority, identities: arguments.identities.clone() };
     let folder = |kind: Kind| arguments.folder.clone().unwrap_or_else(|| kind.folder());
     // Whatever is in the way shows before anything is made.
     Authority::none_in(&folder(Kind::Host))?;
     let host = (Newcomer::new(&folder(Kind::Host), Kind::Host, false)?, host);
     let user = (Newcomer::new(&folder(Kind::User), Kind::User, false)?, user);
     let folder = folder(Kind::Host);
-    let authority = Authority::create(&folder, &Settings { name: name.clone(), days: arguments.days }, &site)?;
+    let authority = Authority::create(&folder, &settings, &site)?;
     let mut made = Vec::new();
     for (newcomer, subject) in [host, user] {
         let certified = authority.certify(&newcomer.request()?, &subject);

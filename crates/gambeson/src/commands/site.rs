@@ -107,7 +107,10 @@ impl Show {
                         "valid": one.until >= now(), "revoked": one.revoked })
             });
             let settings = authority.settings();
+            let identities = &settings.identities;
             let report = json!({ "site": settings.name, "days": settings.days,
+                                 "identities": { "mechanisms": identities.mechanisms, "hours": identities.hours,
+                                                 "system_accounts": identities.system_accounts },
                                  "certified": certified.collect::<Vec<_>>() });
             println!("{report:#}");
             return Ok(());
@@ -120,7 +123,13 @@ impl Show {
                 (false, true) => "",
                 (false, false) => ": expired",
             };
-            println!("{:width$}  {}  until {}{state}", one.subject.name(), &one.key[..16], date(one.until));
+            let by = one.subject.mechanism().map_or_else(String::new, |mechanism| format!(" by {mechanism}"));
+            println!("{:width$}  {}  until {}{by}{state}", one.subject.name(), &one.key[..16], date(one.until));
+        }
+        let identities = &authority.settings().identities;
+        if !identities.mechanisms.is_empty() {
+            let names: Vec<_> = identities.mechanisms.iter().map(ToString::to_string).collect();
+            println!("people are certified by {}, for {} h", names.join(" and "), identities.hours);
         }
         Ok(())
     }

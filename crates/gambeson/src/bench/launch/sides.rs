@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gambeson_launch::authority::{Authority, Kind, Newcomer, Settings, Site, Subject};
+use gambeson_launch::authority::{Authority, Identities, Kind, Newcomer, Settings, Site, Subject};
 use gambeson_launch::wire::Host;
 
 use crate::failure::Failure;
@@ -27,8 +27,12 @@ impl Daemons {
     pub(super) fn start(folder: &Folder, count: usize) -> Result<Self, Failure> {
         let own = machine::host_name();
         let first = folder.path.join("h1");
-        let site = Site { name: "bench".into(), authority: "127.0.0.1:0".into() };
-        let authority = Authority::create(&first, &Settings { name: "bench".into(), days: 1.0 }, &site)?;
+        let site = Site { name: "bench".into(), authority: "127.0.0.1:0".into(), identities: Vec::new() };
+        let authority = Authority::create(
+            &first,
+            &Settings { name: "bench".into(), days: 1.0, identities: Identities::default() },
+            &site,
+        )?;
         let user = folder.path.join("user");
         let newcomer = Newcomer::new(&user, Kind::User, false)?;
         newcomer.install(&authority.certify(&newcomer.request()?, &Subject::user("bench")?)?)?;
