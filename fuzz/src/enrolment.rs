@@ -1,8 +1,10 @@
-//! What enrolment takes from others: tokens, requests for certificates, and what answers those.
+//! What enrolment takes from others: tokens, requests for certificates, and what answers those; and what
+//! guests say of themselves.
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use data_encoding::BASE64;
 use gambeson_launch::authority::{Certified, Request, Token};
+use gambeson_launch::identities::Identification;
 use serde_json::json;
 
 pub fn enrolment(data: &[u8]) {
@@ -18,6 +20,11 @@ pub fn enrolment(data: &[u8]) {
         let line = certified.encode();
         assert!(!line.contains('\n'), "an answer is one line");
         assert_eq!(Certified::decode(line.as_bytes()).expect("it was decoded before").encode(), line);
+    }
+    if let Ok(said) = Identification::decode(data) {
+        let line = said.encode();
+        assert!(!line.contains('\n'), "who a guest says that he is, is one line");
+        assert_eq!(Identification::decode(line.as_bytes()).expect("it was decoded before").encode(), line);
     }
     // Nobody who fuzzes can sign, so what he says is signed for him.
     let (time, host) = data.split_at(data.len().min(8));

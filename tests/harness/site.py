@@ -12,13 +12,16 @@ from pathlib import Path
 from harness.hosts import Hosts
 from harness.mpis import clean_environment
 
-# Hosts have an /etc and a home of their own. `script HOST WORDS...` is what ssh does, and a login on that host.
+# Hosts have an /etc and a home of their own, and a /run if there is a folder for it.
+# `script HOST WORDS...` is what ssh does, and a login on that host.
 _LOGIN = """#!/bin/bash
 host=${{1#*@}}; shift
 case "$host" in 10.77.0.*) host=h${{host##*.}} ;; esac
 exec ip netns exec "{prefix}-$host" unshare -m -u -- env -i HOME="{root}/$host/home" LOGNAME=root \\
   PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
-  bash -c 'mount --bind "{root}/$0/etc" /etc && hostname "$0" && cd "$HOME" && exec bash -c "$1"' "$host" "$*"
+  bash -c 'mount --bind "{root}/$0/etc" /etc && \\
+    {{ [ ! -d "{root}/$0/run" ] || mount --bind "{root}/$0/run" /run; }} && \\
+    hostname "$0" && cd "$HOME" && exec bash -c "$1"' "$host" "$*"
 """
 
 
