@@ -20,7 +20,8 @@ case "$host" in 10.77.0.*) host=h${{host##*.}} ;; esac
 exec ip netns exec "{prefix}-$host" unshare -m -u -- env -i HOME="{root}/$host/home" LOGNAME=root \\
   PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
   bash -c 'mount --bind "{root}/$0/etc" /etc && \\
-    {{ [ ! -d "{root}/$0/run" ] || mount --bind "{root}/$0/run" /run; }} && \\
+    if [ -d "{root}/$0/run" ]; then mkdir -p "{root}/$0/run/netns" && \\
+      mount --rbind /run/netns "{root}/$0/run/netns" && mount --rbind "{root}/$0/run" /run; fi && \\
     hostname "$0" && cd "$HOME" && exec bash -c "$1"' "$host" "$*"
 """
 

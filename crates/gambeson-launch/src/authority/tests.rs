@@ -259,3 +259,46 @@ fn a_torn_line_was_never_issued() {
     let refused = Authority::open(&room.0).unwrap().standings().expect_err("it was altered").to_string();
     assert!(refused.contains("issued.jsonl:1: the log of what was issued was altered"), "{refused}");
 }
+
+#[test]
+fn who_came_by_a_mechanism_is_certified_by_that_alone() {
+    let room = Room::new("mechanism");
+    let authority = site(&room, 1.0, "h1:7200");
+    let newcomer = Newcomer::new(&room.0.join("new"), Kind::User, false).unwrap();
+    let request = newcomer.request().unwrap();
+    let come = |request, name, left| authority.identify(request, name, Mechanism::Munge, Duration::from_secs(left));
+    let certified = come(&request, "bob", 600).unwrap();
+    assert!(certified.until <= now() + 600 && certified.subject.mechanism() == Some(Mechanism::Munge));
+    assert!(come(&request, "bob", 1 << 40).unwrap().until <= now() + 12 * 3600);
+    // For as long as others are certified, he would be so by a renewal.
+    let owner = key_hash(&request.public_key());
+    let refused = authority.renew(&request, owner).expect_err("MUNGE says who he is").to_string();
+    assert!(refused.contains("certified by MUNGE") && refused.contains("`gambeson enroll --munge`"), "{refused}");
+    assert!(come(&request, "eve", 600).is_err(), "the key is another's");
+    authority.revoke("user:bob").unwrap();
+    let [again, other] = [(); 2].map(|()| Newcomer::new(&room.0.join("new"), Kind::User, false).unwrap());
+    let refused = come(&again.request().unwrap(), "bob", 600).expect_err("he was revoked").to_string();
+    assert!(refused.contains("user:bob was revoked"), "{refused}");
+    authority.certify(&other.request().unwrap(), &Subject::user("bob").unwrap()).unwrap();
+    come(&again.request().unwrap(), "bob", 600).unwrap();
+    assert!(come(&request, "bob", 600).is_err(), "the key was revoked for good");
+}
+
+#[test]
+fn accounts_of_the_system_and_names_that_could_be_others_are_refused() {
+    let identities = Identities { system_accounts: vec!["backup".into()], ..Identities::default() };
+    for (name, uid, fits) in [
+        ("ada", 1000, true),
+        ("backup", 34, true),
+        ("root", 0, false),
+        ("daemon", 999, false),
+        ("nobody", 65534, false),
+        ("Ada", 1001, false),
+        ("0", 1002, false),
+        ("a/b", 1003, false),
+    ] {
+        let mut account = User::from_uid(0.into()).unwrap().expect("root");
+        (account.name, account.uid) = (name.into(), uid.into());
+        assert_eq!(identities.admit(&account).is_ok(), fits, "{name}");
+    }
+}

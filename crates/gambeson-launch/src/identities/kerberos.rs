@@ -161,6 +161,8 @@ const CONTINUE: u32 = 1;
 /// Routine errors (RFC 2744, 3.9.1).
 const BAD_BINDINGS: u32 = 4 << 16;
 const INDEFINITE: u32 = u32::MAX;
+/// MIT's library accepts tickets for so many seconds longer, as clocks differ, and counts those in.
+const SKEW: u32 = 300;
 
 /// What has to be given back to the library.
 struct Name(Handle);
@@ -364,8 +366,12 @@ pub(super) fn accept(token: &[u8], payload: &[u8; 32]) -> Result<Accepted, Strin
         return Err(unbound());
     }
     let state = gss.check((major, minor)).map_err(|why| format!("Kerberos says no ({why})"))?;
-    if state != COMPLETE || seconds == 0 {
-        return Err("the ticket has expired, or is none of the kind that comes here".into());
+    let left = match seconds {
+        INDEFINITE => Duration::MAX,
+        seconds => Duration::from_secs(seconds.saturating_sub(SKEW).into()),
+    };
+    if state != COMPLETE || left.is_zero() {
+        return Err("the ticket has expired, or does as good as at once; `kinit` gets another one".into());
     }
     if flags & BOUND == 0 {
         return Err(unbound());
@@ -380,6 +386,5 @@ pub(super) fn accept(token: &[u8], payload: &[u8; 32]) -> Result<Accepted, Strin
     gss.check((major, minor)).map_err(|why| {
         format!("{principal} has no account by the rules of the authority's host (auth_to_local in krb5.conf: {why})")
     })?;
-    let left = if seconds == INDEFINITE { Duration::MAX } else { Duration::from_secs(seconds.into()) };
     Ok(Accepted { principal, account: account.text(), left, reply: reply.to_vec() })
 }
