@@ -142,7 +142,7 @@ def place(gambeson: Path, folder: Path) -> Iterator[Place]:
                 _, said = running.enter_context(place.stays(host, "daemon", "--log", log))
                 assert said.startswith("gambesond: listening")
             centre(place)
-            running.enter_context(place.service("h1", "krb5kdc", "-n"))
+            running.enter_context(place.service("h1", "krb5kdc", "-n", "-r", "OCEAN.TEST", "-r", "LAKE.TEST"))
             yield place
 
 
@@ -151,28 +151,36 @@ def kerberos(place: Place, host: str) -> None:
     (etc / "krb5.conf").write_text(
         "[libdefaults]\n default_realm = OCEAN.TEST\n dns_lookup_kdc = false\n dns_lookup_realm = false\n"
         " rdns = false\n dns_canonicalize_hostname = false\n udp_preference_limit = 1\n"
-        "[realms]\n OCEAN.TEST = {\n  kdc = 10.77.0.1\n }\n"
+        "[realms]\n OCEAN.TEST = {\n  kdc = 10.77.0.1\n }\n LAKE.TEST = {\n  kdc = 10.77.0.1\n }\n"
+        "[domain_realm]\n h1 = OCEAN.TEST\n h2 = OCEAN.TEST\n"
     )
     (etc / "krb5kdc").mkdir()
     own = place.root / "centre"
+    realms = "".join(
+        f" {realm}.TEST = {{\n  database_name = {own}/{realm}\n  key_stash_file = {own}/{realm}.stash\n"
+        f"  acl_file = {own}/acl\n  max_life = 10h\n }}\n"
+        for realm in ("OCEAN", "LAKE")
+    )
     (etc / "krb5kdc" / "kdc.conf").write_text(
-        "[kdcdefaults]\n kdc_ports = 88\n kdc_tcp_ports = 88\n"
-        f"[realms]\n OCEAN.TEST = {{\n  database_name = {own}/principal\n  key_stash_file = {own}/stash\n"
-        f"  acl_file = {own}/acl\n  max_life = 10h\n }}\n[logging]\n kdc = FILE:{own}/log\n"
+        f"[kdcdefaults]\n kdc_ports = 88\n kdc_tcp_ports = 88\n[realms]\n{realms}[logging]\n kdc = FILE:{own}/log\n"
     )
 
 
 def centre(place: Place) -> None:
-    """Who is in the realm; h1 has its key, and that of another service."""
-    said = place.shell("h1", "kdb5_util create -s -W -P secret -r OCEAN.TEST")
-    assert said.returncode == 0, said
-    commands = [
+    """Who is in the realm, and in another one that it trusts; h1 has its key, and that of another service."""
+    between = "addprinc -pw between krbtgt/OCEAN.TEST@LAKE.TEST"
+    ocean = [
         *(f"addprinc -pw {name} {name}" for name in ("alice", "alice/admin", "carol", "root", "nowhere")),
         *(f"addprinc -randkey {name}" for name in ("host/h1", "http/h1", "host/h2")),
         "ktadd -k /etc/krb5.keytab host/h1 http/h1",
+        between,
     ]
-    said = place.shell("h1", "; ".join(f"kadmin.local -q '{command}'" for command in commands))
-    assert said.returncode == 0 and (place.root / "h1" / "etc" / "krb5.keytab").exists(), said
+    for realm, commands in {"OCEAN.TEST": ocean, "LAKE.TEST": ["addprinc -pw alice alice", between]}.items():
+        script = [f"kdb5_util create -s -W -P secret -r {realm}"]
+        script += [f"kadmin.local -r {realm} -q '{command}'" for command in commands]
+        said = place.shell("h1", " && ".join(script))
+        assert said.returncode == 0, said
+    assert (place.root / "h1" / "etc" / "krb5.keytab").exists()
 
 
 def certificate(path: Path) -> x509.Certificate:
@@ -316,8 +324,7 @@ def test_where_munged_is_not_there_or_another(place: Place) -> None:
 
 
 def kinit(place: Place, name: str, principal: str, *options: str) -> None:
-    password = principal.partition("/")[0] if "/" not in principal else principal
-    said = place.told("h2", name, f"echo {password} | kinit {' '.join(options)} {principal}")
+    said = place.told("h2", name, f"echo {principal.partition('@')[0]} | kinit {' '.join(options)} {principal}")
     assert said.returncode == 0, said
 
 
@@ -338,6 +345,7 @@ def test_whom_kerberos_does_not_make_anybody(place: Place) -> None:
     """The ticket says who it is, and not the account that has it."""
     for principal, why in [
         ("alice/admin", "alice/admin@OCEAN.TEST has no account by the rules of the authority's host (auth_to_local"),
+        ("alice@LAKE.TEST", "alice@LAKE.TEST has no account by the rules of the authority's host (auth_to_local"),
         ("root", "the account root (uid 0) is not certified so"),
         ("nowhere", "has no account nowhere, which is that of nowhere@OCEAN.TEST"),
         ("carol", "user:carol was revoked"),
@@ -380,12 +388,32 @@ def test_a_site_that_takes_neither(two_hosts: Hosts, gambeson: Path, tmp_path: P
     site = Site(two_hosts, gambeson, tmp_path / "site")
     site.does("h1", "init")
     site.does("h1", "enroll", "h2")
-    assert "is none of munge, kerberos" in site.refuses(64, "h2", "init", "--identities", "password")
+    other = site.shell("h2", site.words(["init", "--identities", "password"]))
+    assert other.returncode == 64 and '"password" is none of munge, kerberos' in other.stderr
     assert "cannot be asked" in site.refuses(69, "h2", "enroll", "--munge")
     with site.stays("h1", "daemon"):
         assert "hears no guests" in site.refuses(70, "h2", "enroll", "--munge")
     # Nobody tries what the site does not take.
     assert "identity.pem cannot be read" in site.refuses(69, "h2", "exec", "h1", "--", "id")
+
+
+def test_it_is_had_again_in_passing(gambeson: Path, folder: Path) -> None:
+    """Five seconds for twelve hours: renewed after two thirds of them, and had again when they were over."""
+    with hosts(folder, 1) as made:
+        place = Place(made, gambeson, folder / "short")
+        place.does("h1", "init", "--identities", "munge")
+        settings = place.etc("h1", "authority/authority.toml")
+        settings.write_text(settings.read_text().replace("hours = 12.0", "hours = 0.0015"))
+        with place.munged("h1", os.urandom(128)), place.stays("h1", "daemon", "--log", str(place.root / "log")):
+            shown = []
+            for pause in (0, 4, 7):
+                time.sleep(pause)
+                done = place.told("h1", "alice", f"{place.gambeson} exec h1 -- id -un")
+                assert done.stdout == "alice\n" and done.stderr.count("knows you") == (pause == 0), done
+                shown.append(certificate(place.identity("h1", "alice")))
+            assert len({one.serial_number for one in shown}) == 3
+            assert len({one.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw) for one in shown}) == 1
+            assert shown[1].not_valid_after_utc < datetime.datetime.now(datetime.UTC)
 
 
 def test_settings(place: Place) -> None:
