@@ -143,6 +143,7 @@ def place(gambeson: Path, folder: Path) -> Iterator[Place]:
                 assert said.startswith("gambesond: listening")
             centre(place)
             running.enter_context(place.service("h1", "krb5kdc", "-n", "-r", "OCEAN.TEST", "-r", "LAKE.TEST"))
+            until(lambda: place.told("h2", "alice", "echo alice | kinit alice && kdestroy").returncode == 0)
             yield place
 
 
