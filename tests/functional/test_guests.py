@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import unavailable
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -37,7 +38,7 @@ ACCOUNTS = {"alice": 12001, "bob": 12002, "carol": 12003, "Dora": 12004, "daemon
 def needs(*programs: str) -> None:
     for program in programs:
         if not shutil.which(program, path="/usr/sbin:/usr/bin:/sbin:/bin"):
-            pytest.fail(f"{program} is missing: run tools/bootstrap.sh test")
+            unavailable(f"{program} is missing: run tools/bootstrap.sh test")
 
 
 class Place(Site):

@@ -12,6 +12,7 @@
 //! proved, and the request with the key: who gets hold of one has nothing. That somebody owns the key TLS has proved.
 
 mod ask;
+mod gssapi;
 mod kerberos;
 mod library;
 mod munge;
