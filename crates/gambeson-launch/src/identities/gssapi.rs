@@ -152,6 +152,7 @@ pub(super) struct Credential(pub(super) Handle);
 pub(super) struct Context(pub(super) Handle);
 /// Bytes that the library has made.
 pub(super) struct Made(pub(super) Bytes);
+
 #[allow(unsafe_code)]
 impl Made {
     pub(super) fn to_vec(&self) -> Vec<u8> {
