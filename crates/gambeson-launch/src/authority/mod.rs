@@ -273,7 +273,8 @@ impl Authority {
         {
             let name = subject.name();
             return Err(Error::Refused(format!(
-                "{name} was revoked, or the key was somebody else's; an administrator can enroll {name} again, who then                  says --replace"
+                "{name} was revoked, or the key was somebody else's; an administrator can enroll {name} again, who \
+                 then says --replace"
             )));
         }
         let hours = self.settings.identities.hours / 24.0;
