@@ -39,7 +39,8 @@ pub extern "C" fn gambeson_link_identity_generate(
     done(|| make(identity, || Ok(gambeson_link_identity(Identity::generate()?))))
 }
 
-/// A certificate with its chain and its private key, both in PEM (RFC 7468).
+/// A certificate with its chain and its private key, both in PEM (RFC 7468). In the place of a key that is in a token
+/// stands a line with its PKCS #11 URI (RFC 7512): the token is opened, by the module that the URI names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gambeson_link_identity_from_pem(
     chain: *const c_void,

@@ -194,6 +194,7 @@ impl Domain {
             epoll: queue,
             bell,
             pool: Pool::default(),
+            signing: Pool::of(1),
             groups: Kept::default(),
             me: me.clone(),
         });
@@ -407,8 +408,7 @@ impl Domain {
     /// # Errors
     /// When its key cannot sign.
     pub fn sign_order(&self, order: &[u8]) -> Result<Signed, Error> {
-        let signed = self.shared.party.sign(&order_message(order));
-        signed.ok_or_else(|| Error::Identity("this domain's key signs nothing that others can check".into()))
+        self.shared.party.sign(&order_message(order))
     }
 
     /// Who has signed an order, if that is somebody whose certificate is accepted here; nothing is said of his host.

@@ -28,7 +28,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::sign::SigningKey;
+use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct,
     DistinguishedName, ServerConfig, ServerConnection, SignatureScheme,
@@ -37,7 +37,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::identity::{DNS_ROLE, Expected, GUEST, Identity, KeyHash, Peer, ROLE, Signed, Trust};
+use crate::identity::{DNS_ROLE, Expected, GUEST, Identity, KeyHash, Peer, ROLE, Signed, Trust, unsigned};
 use crate::site::Site;
 
 const PROTOCOL: &[u8] = b"gambeson-link/1";
@@ -62,6 +62,7 @@ pub(crate) struct Party {
     address: Option<IpAddr>,
     rank: Option<u32>,
     key: Arc<dyn SigningKey>,
+    slow: bool,
     shown: RwLock<Shown>,
     verifier: Arc<Verifier>,
 }
@@ -77,16 +78,18 @@ struct Shown {
 impl Shown {
     fn new(identity: Identity, verifier: &Arc<Verifier>) -> Result<Self, rustls::Error> {
         let provider = &verifier.provider;
-        let chain = identity.chain.clone().into();
+        let certified = CertifiedKey::new(identity.chain.clone(), identity.key.signing_key()?);
+        certified.keys_match()?;
+        let (chain, certified) = (identity.chain.into(), Arc::new(SingleCertAndKey::from(certified)));
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(verifier.clone())
-            .with_client_auth_cert(identity.chain.clone(), identity.key.clone_key())?;
+            .with_client_cert_resolver(certified.clone());
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(verifier.clone())
-            .with_single_cert(identity.chain, identity.key)?;
+            .with_cert_resolver(certified);
         client.alpn_protocols = vec![PROTOCOL.to_vec()];
         client.enable_sni = false;
         client.resumption = rustls::client::Resumption::disabled();
@@ -111,10 +114,9 @@ impl Party {
         let verifier = Verifier { trust: trust.clone(), pinned: pinned.clone(), provider: provider.clone() };
         let verifier = Arc::new(verifier);
         let hash = identity.key_hash();
-        let key = provider.key_provider.load_private_key(identity.key.clone_key());
-        let key = key.map_err(|cause| unusable(&cause))?;
+        let (key, slow) = (identity.key.signing_key().map_err(|cause| unusable(&cause))?, identity.key.is_slow());
         let shown = Shown::new(identity, &verifier).map_err(|cause| unusable(&cause))?;
-        Ok(Party { trust, pinned, site, hash, host, address, rank, key, shown: RwLock::new(shown), verifier })
+        Ok(Party { trust, pinned, site, hash, host, address, rank, key, slow, shown: RwLock::new(shown), verifier })
     }
 
     /// Shows another certificate for the same key from now on.
@@ -137,6 +139,11 @@ impl Party {
         self.hash
     }
 
+    /// Whether its signatures may take long: others do not wait for its handshakes then.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.slow
+    }
+
     /// Signs a copy of a startpoint that is bound to this domain, or code that it stages.
     pub(crate) fn vouch(&self, message: &[u8]) -> Option<Voucher> {
         let signer = self.key.choose_scheme(&[SignatureScheme::ED25519])?;
@@ -145,10 +152,13 @@ impl Party {
     }
 
     /// Signs a message for whoever accepts this domain's certificate.
-    pub(crate) fn sign(&self, message: &[u8]) -> Option<Signed> {
-        let signer = self.key.choose_scheme(&self.verifier.supported())?;
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Signed, Error> {
+        let signer = self.key.choose_scheme(&self.verifier.supported());
+        let unable = || Error::Identity("this domain's key signs nothing that others can check".into());
+        let signer = signer.ok_or_else(unable)?;
         let chain = self.shown().chain.iter().map(|certificate| certificate.to_vec()).collect();
-        Some(Signed { chain, scheme: signer.scheme().into(), signature: signer.sign(message).ok()? })
+        let signature = signer.sign(message).map_err(|cause| Error::Identity(unsigned(&cause)))?;
+        Ok(Signed { chain, scheme: signer.scheme().into(), signature })
     }
 
     /// Whose certificate signed a message so; as a client's, which is what whoever asks for something has.
@@ -652,7 +662,7 @@ impl ClientCertVerifier for Verifier {
 }
 
 fn refused(cause: &rustls::Error) -> Error {
-    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+    use rustls::Error::{AlertReceived, General, InvalidCertificate, InvalidMessage};
     Error::Refused(match cause {
         InvalidCertificate(CertificateError::ExpiredContext { time, not_after }) => format!(
             "the other end's certificate expired {} ago by this host's clock: it was valid until {}, and it is {} here; it \
@@ -677,6 +687,8 @@ fn refused(cause: &rustls::Error) -> Error {
             date(UnixTime::now().as_secs())
         ),
         AlertReceived(alert) => format!("the other end refuses this one (TLS alert {alert:?}): its log says why"),
+        // What a signer says that is not rustls' own.
+        General(_) => unsigned(cause),
         InvalidMessage(_) => "the other end does not speak TLS: it is no Gambeson domain".into(),
         cause => format!("the handshake failed: {cause}"),
     })

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::Ed25519KeyPair;
+use gambeson_pkcs11::{Key, Made, Uri};
 use gambeson_proto::key_schedule::JobKeys;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
 use crate::error::Error;
+use crate::private_key::{PrivateKey, unusable};
 
 /// SHA-256 of a domain's public key (its SubjectPublicKeyInfo in DER, RFC 5280 section 4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,8 +26,13 @@ impl KeyHash {
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Result<Self, rustls::Error> {
         let parsed = webpki::EndEntityCert::try_from(certificate)
             .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
-        let hash = digest(&SHA256, parsed.subject_public_key_info().as_ref());
-        Ok(KeyHash(hash.as_ref().try_into().expect("SHA-256 has 32 bytes")))
+        Ok(Self::of_public_key(parsed.subject_public_key_info().as_ref()))
+    }
+
+    /// Of a SubjectPublicKeyInfo in DER.
+    #[must_use]
+    pub fn of_public_key(info: &[u8]) -> Self {
+        KeyHash(digest(&SHA256, info).as_ref().try_into().expect("SHA-256 has 32 bytes"))
     }
 
     /// Reads 64 hexadecimal digits.
@@ -54,7 +61,7 @@ impl fmt::Debug for KeyHash {
 /// A domain's own key, with the certificate that shows it.
 pub struct Identity {
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    pub(crate) key: PrivateKeyDer<'static>,
+    pub(crate) key: PrivateKey,
     hash: KeyHash,
 }
 
@@ -72,24 +79,56 @@ impl Identity {
         let made = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519);
         let made = made.and_then(|pair| CertificateParams::new(Vec::new())?.self_signed(&pair));
         let certificate = made.map_err(|cause| Error::identity(format!("no key could be made: {cause}")))?;
-        Self::new(vec![certificate.der().clone()], key.into())
+        Self::new(vec![certificate.der().clone()], PrivateKey::Here(key.into()))
     }
 
-    /// A certificate with its chain and its private key, both in PEM (RFC 7468).
+    /// A key in a token, which it never leaves, in a certificate of its own. It is made there if it is not there.
     ///
     /// # Errors
-    /// When one of them is none.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
-        let parsed = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
-        let chain = parsed.map_err(|cause| Error::identity(format!("the certificate is not readable: {cause}")))?;
-        let key = PrivateKeyDer::from_pem_slice(key);
-        Self::new(chain, key.map_err(|cause| Error::identity(format!("the private key is not readable: {cause}")))?)
+    /// When the token does not answer, or cannot make one.
+    pub fn in_token(uri: &Uri) -> Result<(Self, Made), Error> {
+        let (key, made) = Key::open_or_make(uri).map_err(unusable)?;
+        // A first signature shows what the token says if it gives none.
+        key.sign(b"gambeson: does this key sign?").map_err(unusable)?;
+        let certificate = CertificateParams::new(Vec::new()).and_then(|params| params.self_signed(&key));
+        let certificate =
+            certificate.map_err(|cause| Error::identity(format!("no certificate can be made: {cause}")))?;
+        let identity = Self::new(vec![certificate.der().clone()], PrivateKey::InToken(Arc::new(key)))?;
+        Ok((identity, made))
     }
 
-    fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, Error> {
+    /// A certificate with its chain and its private key, both in PEM (RFC 7468). In the place of a key that is in a token
+    /// stands a line with its PKCS #11 URI (RFC 7512): the token is opened, by the module that the URI names.
+    ///
+    /// # Errors
+    /// When one of them is none, or the token does not answer.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
+        let chain = certificates(chain)?;
+        Self::new(chain, PrivateKey::parse(key)?)
+    }
+
+    fn new(chain: Vec<CertificateDer<'static>>, key: PrivateKey) -> Result<Self, Error> {
         let first = chain.first().ok_or_else(|| Error::identity("the file holds no certificate".into()))?;
         let hash = KeyHash::of(first).map_err(|cause| Error::identity(format!("the certificate is none: {cause}")))?;
+        if let PrivateKey::InToken(key) = &key
+            && hash != KeyHash::of_public_key(&key.public_key())
+        {
+            let what = format!("the certificate is not for the key {}; enroll again", key.uri().name());
+            return Err(Error::identity(what));
+        }
         Ok(Identity { chain, key, hash })
+    }
+
+    /// The same key with another certificate and its chain, in PEM.
+    ///
+    /// # Errors
+    /// When that is none, or for another key.
+    pub fn certified(&self, chain: &[u8]) -> Result<Self, Error> {
+        let identity = Self::new(certificates(chain)?, self.key.clone())?;
+        match identity.hash == self.hash {
+            true => Ok(identity),
+            false => Err(Error::identity("the certificate is for another key".into())),
+        }
     }
 
     /// By what others know this domain.
@@ -103,11 +142,58 @@ impl Identity {
         self.chain.iter().map(AsRef::as_ref)
     }
 
-    /// The private key in DER: PKCS #8 (RFC 5958), if it was generated here.
+    /// The private key in DER: PKCS #8 (RFC 5958), if it was generated here. There is none of a key in a token.
     #[must_use]
-    pub fn private_key(&self) -> &[u8] {
-        self.key.secret_der()
+    pub fn private_key(&self) -> Option<&[u8]> {
+        match &self.key {
+            PrivateKey::Here(key) => Some(key.secret_der()),
+            PrivateKey::InToken(_) => None,
+        }
     }
+
+    /// Where the key is, if that is in a token.
+    #[must_use]
+    pub fn token(&self) -> Option<&Uri> {
+        match &self.key {
+            PrivateKey::Here(_) => None,
+            PrivateKey::InToken(key) => Some(key.uri()),
+        }
+    }
+
+    /// The public key, a SubjectPublicKeyInfo in DER (RFC 5280, section 4.1).
+    ///
+    /// # Errors
+    /// When its kind is not supported.
+    pub fn public_key(&self) -> Result<Vec<u8>, Error> {
+        let key = self.key.signing_key().ok().and_then(|key| key.public_key().map(|public| public.to_vec()));
+        key.ok_or_else(|| Error::identity("the private key is of a kind that is not supported".into()))
+    }
+
+    /// Signs a message with the key, in the first way that TLS has for it (RFC 8446, 4.2.3).
+    ///
+    /// # Errors
+    /// When its kind is not supported, or its token does not answer.
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let schemes =
+            rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes();
+        let signer = self.key.signing_key().ok().and_then(|key| key.choose_scheme(&schemes));
+        let signer =
+            signer.ok_or_else(|| Error::identity("the private key is of a kind that is not supported".into()))?;
+        signer.sign(message).map_err(|cause| Error::identity(unsigned(&cause)))
+    }
+}
+
+/// What is said of a key that gives no signature.
+pub(crate) fn unsigned(cause: &rustls::Error) -> String {
+    match cause {
+        rustls::Error::General(what) => format!("this end's key signs nothing: {what}"),
+        cause => format!("this end's key signs nothing: {cause}"),
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let parsed = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    parsed.map_err(|cause| Error::identity(format!("the certificate is not readable: {cause}")))
 }
 
 impl fmt::Debug for Identity {

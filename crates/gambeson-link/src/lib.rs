@@ -30,6 +30,7 @@ mod names;
 pub mod pack;
 mod policy;
 mod pool;
+mod private_key;
 mod reconnect;
 pub mod refusals;
 pub mod region;

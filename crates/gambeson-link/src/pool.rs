@@ -14,11 +14,10 @@ const THREADS_MAX: usize = 128;
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Threads that run handlers; they end with it.
-#[derive(Default)]
 pub(crate) struct Pool(Arc<Work>);
 
-#[derive(Default)]
 struct Work {
+    threads_max: usize,
     queue: Mutex<Queue>,
     more: Condvar,
 }
@@ -31,12 +30,23 @@ struct Queue {
     closed: bool,
 }
 
+impl Default for Pool {
+    fn default() -> Self {
+        Self::of(THREADS_MAX)
+    }
+}
+
 impl Pool {
+    /// Of so many threads at the most.
+    pub(crate) fn of(threads_max: usize) -> Self {
+        Pool(Arc::new(Work { threads_max, queue: Mutex::default(), more: Condvar::new() }))
+    }
+
     /// Runs a job when a thread is free.
     pub(crate) fn run(&self, job: Job) {
         let mut queue = self.0.queue();
         queue.jobs.push_back(job);
-        if queue.idle >= queue.jobs.len() || queue.threads == THREADS_MAX {
+        if queue.idle >= queue.jobs.len() || queue.threads == self.0.threads_max {
             self.0.more.notify_one();
             return;
         }

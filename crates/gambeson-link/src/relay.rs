@@ -259,7 +259,8 @@ mod tests {
     #[test]
     fn an_offer_is_proved_by_its_own_key_and_for_its_own_nonce() {
         let identity = Identity::generate().expect("a key");
-        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(identity.private_key()).expect("its key");
+        let pair =
+            Ed25519KeyPair::from_pkcs8_maybe_unchecked(identity.private_key().expect("in memory")).expect("its key");
         let proof = |signed: &[u8]| -> [u8; PROOF] {
             [pair.public_key().as_ref(), pair.sign(signed).as_ref()].concat().try_into().expect("of that length")
         };

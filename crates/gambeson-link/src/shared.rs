@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     /// Ends a sleep.
     pub(crate) bell: OwnedFd,
     pub(crate) pool: Pool,
+    /// Where handshakes run whose key is in a token: a token signs one thing after the other.
+    pub(crate) signing: Pool,
     pub(crate) groups: Kept,
     pub(crate) me: Weak<Shared>,
 }

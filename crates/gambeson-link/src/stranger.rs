@@ -1,6 +1,8 @@
 //! Somebody who has connected and proved nothing yet: to begin a session, or to go on with one.
 
 use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
@@ -26,8 +28,46 @@ pub(crate) struct Stranger {
 enum Stage {
     Silent,
     Beginning(Box<Handshake>),
+    Signing(Signing),
     Begun(Box<Agreed>),
     Resuming { session: SessionKey, client: [u8; 16], server: [u8; 16], told: u64, carriers: u64 },
+}
+
+/// A handshake that goes on in another thread, as this end's key is in a token, which may take long; the domain is not
+/// locked for so long.
+struct Signing {
+    back: Receiver<Back>,
+    /// Whose handshake nobody waits for any more is not gone on with.
+    _wanted: Arc<()>,
+}
+
+struct Back {
+    handshake: Box<Handshake>,
+    came: Vec<u8>,
+    out: Vec<u8>,
+    agreed: Result<Option<Agreed>, Error>,
+}
+
+impl Signing {
+    fn start(mut handshake: Box<Handshake>, came: Vec<u8>, shared: &Shared) -> Self {
+        let (send, back) = channel();
+        let (wanted, me) = (Arc::new(()), shared.me.clone());
+        let still = Arc::downgrade(&wanted);
+        shared.signing.run(Box::new(move || {
+            if still.strong_count() == 0 {
+                return;
+            }
+            let (mut rest, mut out) = (&came[..], Vec::new());
+            let agreed = handshake.advance(&mut rest, &mut out);
+            let came = rest.to_vec();
+            // Who is gone hears nothing.
+            let _ = send.send(Back { handshake, came, out, agreed });
+            if let Some(shared) = me.upgrade() {
+                shared.ring();
+            }
+        }));
+        Signing { back, _wanted: wanted }
+    }
 }
 
 /// What became of it.
@@ -66,13 +106,30 @@ impl Stranger {
                 let session = Session::new(*agreed, carrier, (&[], None), &self.came);
                 return state.insert(session, shared).map_or_else(|cause| Met::Refused(Some(cause)), |_| Met::Done);
             }
-            let read = self.carrier.as_mut().expect("nobody took it yet").read(&mut buffer);
-            match read {
-                Ok(0) => return self.waits(),
-                Ok(count) => self.came.extend_from_slice(&buffer[..count]),
-                Err(_) => return Met::Refused(None),
-            }
-            match self.step(shared, state) {
+            let stepped = match &self.stage {
+                Stage::Signing(signing) => match signing.back.try_recv() {
+                    Err(TryRecvError::Empty) => return self.waits(),
+                    Err(TryRecvError::Disconnected) => return Met::Refused(None),
+                    Ok(Back { handshake, came, out, agreed }) => {
+                        (self.came, self.out) = (came, out);
+                        agreed.map(|agreed| {
+                            self.stage =
+                                agreed.map_or(Stage::Beginning(handshake), |agreed| Stage::Begun(Box::new(agreed)));
+                            None
+                        })
+                    }
+                },
+                _ => {
+                    let read = self.carrier.as_mut().expect("nobody took it yet").read(&mut buffer);
+                    match read {
+                        Ok(0) => return self.waits(),
+                        Ok(count) => self.came.extend_from_slice(&buffer[..count]),
+                        Err(_) => return Met::Refused(None),
+                    }
+                    self.step(shared, state)
+                }
+            };
+            match stepped {
                 Ok(None) => {}
                 Ok(Some(met)) => return met,
                 Err(cause) => {
@@ -92,6 +149,10 @@ impl Stranger {
 
     /// Before a sleep; whether there is something to do after all.
     pub(crate) fn arm(&mut self) -> bool {
+        // Who signs for it ends the sleep.
+        if matches!(self.stage, Stage::Signing(_)) {
+            return false;
+        }
         let want_write = !self.out.is_empty();
         self.carrier.as_mut().is_some_and(|carrier| carrier.arm(want_write).unwrap_or(true))
     }
@@ -126,6 +187,13 @@ impl Stranger {
                 self.stage = Stage::Beginning(Box::new(Handshake::accept(&shared.party, over)?));
                 self.step(shared, state)
             }
+            Stage::Beginning(_) if shared.party.is_slow() => {
+                let Stage::Beginning(handshake) = std::mem::replace(&mut self.stage, Stage::Silent) else {
+                    unreachable!()
+                };
+                self.stage = Stage::Signing(Signing::start(handshake, std::mem::take(&mut self.came), shared));
+                Ok(None)
+            }
             Stage::Beginning(handshake) => {
                 let mut rest = &self.came[..];
                 let agreed = handshake.advance(&mut rest, &mut self.out);
@@ -136,7 +204,7 @@ impl Stranger {
                 }
                 Ok(None)
             }
-            Stage::Begun(_) => Ok(None),
+            Stage::Signing(_) | Stage::Begun(_) => Ok(None),
             Stage::Resuming { session: key, client, server, told, carriers } => {
                 let Some(consent) = self.came.first_chunk() else { return Ok(None) };
                 let State { sessions, cache, .. } = state;

@@ -33,7 +33,8 @@ class Identity:
 
     @staticmethod
     def from_pem(chain: Buffer, key: Buffer) -> Identity:
-        """A certificate with its chain and its private key, both in PEM (RFC 7468).
+        """A certificate with its chain and its private key, both in PEM (RFC 7468). In the place of a key that is in a
+        token stands a line with its PKCS #11 URI (RFC 7512): the token is opened, by the module that the URI names.
 
         Raises `IdentityUnusable`.
         """

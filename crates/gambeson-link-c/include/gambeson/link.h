@@ -366,7 +366,8 @@ const char *gambeson_link_error(void);
 // A fresh Ed25519 key in a certificate of its own: what ranks of a job use, and whoever is known by a pinned key.
 gambeson_link_status gambeson_link_identity_generate(gambeson_link_identity **identity);
 
-// A certificate with its chain and its private key, both in PEM (RFC 7468).
+// A certificate with its chain and its private key, both in PEM (RFC 7468). In the place of a key that is in a token
+// stands a line with its PKCS #11 URI (RFC 7512): the token is opened, by the module that the URI names.
 gambeson_link_status gambeson_link_identity_from_pem(const void *chain,
                                                      size_t chain_length,
                                                      const void *key,
