@@ -28,6 +28,17 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<gambeson_pkcs11::Error> for Error {
+    fn from(cause: gambeson_pkcs11::Error) -> Self {
+        use gambeson_pkcs11::Error::{Refused, Uri};
+        match &cause {
+            Uri(_) => Error::Senseless(cause.to_string()),
+            Refused(_) => Error::Refused(cause.to_string()),
+            _ => Error::Unavailable(cause.to_string()),
+        }
+    }
+}
+
 impl From<gambeson_link::Error> for Error {
     fn from(cause: gambeson_link::Error) -> Self {
         use gambeson_link::Error::{Handler, Identity, Policy, Refused, Startpoint};

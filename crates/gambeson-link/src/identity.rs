@@ -90,11 +90,8 @@ impl Identity {
         let (key, made) = Key::open_or_make(uri).map_err(unusable)?;
         // A first signature shows what the token says if it gives none.
         key.sign(b"gambeson: does this key sign?").map_err(unusable)?;
-        let certificate = CertificateParams::new(Vec::new()).and_then(|params| params.self_signed(&key));
-        let certificate =
-            certificate.map_err(|cause| Error::identity(format!("no certificate can be made: {cause}")))?;
-        let identity = Self::new(vec![certificate.der().clone()], PrivateKey::InToken(Arc::new(key)))?;
-        Ok((identity, made))
+        let key = PrivateKey::InToken(Arc::new(key));
+        Ok((Self::new(vec![key.own_certificate()?], key)?, made))
     }
 
     /// A certificate with its chain and its private key, both in PEM (RFC 7468). In the place of a key that is in a token
@@ -117,6 +114,14 @@ impl Identity {
             return Err(Error::identity(what));
         }
         Ok(Identity { chain, key, hash })
+    }
+
+    /// The same key in a certificate of its own, which claims nothing.
+    ///
+    /// # Errors
+    /// When its kind is not supported, or its token does not answer.
+    pub fn bare(&self) -> Result<Self, Error> {
+        Self::new(vec![self.key.own_certificate()?], self.key.clone())
     }
 
     /// The same key with another certificate and its chain, in PEM.

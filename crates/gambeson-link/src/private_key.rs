@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::{fmt, io};
 
 use gambeson_pkcs11::{Key, SCHEME, Uri};
+use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
 use rustls::sign::{Signer, SigningKey};
 use rustls::{SignatureAlgorithm, SignatureScheme};
 
@@ -44,6 +45,16 @@ impl PrivateKey {
         let uri = std::str::from_utf8(uri).map_err(|_| unreadable(&"its PKCS #11 URI is no text"))?;
         let key = Uri::from_str(uri).and_then(|uri| Key::open(&uri)).map_err(unusable)?;
         Ok(PrivateKey::InToken(Arc::new(key)))
+    }
+
+    /// A certificate that it signs for itself, and that claims nothing.
+    pub(crate) fn own_certificate(&self) -> Result<CertificateDer<'static>, Error> {
+        let made = CertificateParams::new(Vec::new()).and_then(|params| match self {
+            PrivateKey::Here(key) => params.self_signed(&KeyPair::try_from(key)?),
+            PrivateKey::InToken(key) => params.self_signed(&**key),
+        });
+        let made = made.map_err(|cause| Error::identity(format!("no certificate can be made: {cause}")))?;
+        Ok(made.der().clone())
     }
 
     /// What TLS signs with.

@@ -198,16 +198,25 @@ fn from_file(file: &Path) -> Result<Passphrase, Failure> {
 }
 
 fn from_terminal(prompt: &str) -> Result<Option<Passphrase>, Failure> {
+    let line = hidden_line(prompt);
+    let line = line.map_err(|error| Failure::system(format!("the terminal cannot be read ({error})")))?;
+    Ok(line.map(Passphrase::new))
+}
+
+/// The PIN of a token, from who sits at the terminal.
+pub(crate) fn pin(prompt: &str) -> Option<Zeroizing<Vec<u8>>> {
+    hidden_line(prompt).ok().flatten()
+}
+
+/// A line that is not shown; `None`: there is no terminal.
+fn hidden_line(prompt: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let Some(terminal) = terminal() else { return Ok(None) };
     // Hidden before it is asked for, since who has seen the question may type at once.
-    let asked = Hidden::begin(&terminal).and_then(|hidden| {
-        let mut shown = hidden.terminal;
-        shown.write_all(prompt.as_bytes())?;
-        let line = line(&mut shown);
-        shown.write_all(b"\n").and(line)
-    });
-    let line = asked.map_err(|error| Failure::system(format!("the terminal cannot be read ({error})")))?;
-    Ok(Some(Passphrase::new(line)))
+    let hidden = Hidden::begin(&terminal)?;
+    let mut shown = hidden.terminal;
+    shown.write_all(prompt.as_bytes())?;
+    let line = line(&mut shown);
+    shown.write_all(b"\n").and(line).map(Some)
 }
 
 fn terminal() -> Option<File> {

@@ -62,6 +62,7 @@ fn reader_left(panic: Option<&str>) -> bool {
 }
 
 fn command() -> ExitCode {
+    gambeson_pkcs11::ask_with(keys::pin);
     let outcome = match as_agent() {
         Some(arguments) => commands::agent::execute(&arguments),
         None => match Cli::try_parse() {

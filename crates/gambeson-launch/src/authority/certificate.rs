@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::Ed25519KeyPair;
 use gambeson_site::directory::now;
 use pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber, SignatureAlgorithm,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyUsagePurpose, SanType, SerialNumber,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use zeroize::Zeroizing;
 
+use super::{AuthorityKey, PublicKey};
 use crate::Error;
 use crate::identities::Mechanism;
 
@@ -123,20 +121,6 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::Senseless(format!("{name:?} is no name: letters, digits and - _ . make one, such as h1.cluster or ada")))
 }
 
-/// A new private key in PKCS #8.
-pub(super) fn new_key() -> Result<Zeroizing<Vec<u8>>, Error> {
-    let made = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new());
-    let made =
-        made.map_err(|_| Error::Unavailable("the kernel gives no random numbers, so no key can be made".into()))?;
-    Ok(Zeroizing::new(made.as_ref().to_vec()))
-}
-
-/// A private key's own certificate, which claims nothing.
-pub(super) fn bare(key: &KeyPair) -> Result<CertificateDer<'static>, Error> {
-    let made = CertificateParams::default().self_signed(key).map_err(|cause| unmade(&cause))?;
-    Ok(made.der().clone())
-}
-
 /// What a certificate claims: the first DNS name, and the roles.
 pub(super) fn claims(der: &[u8]) -> Option<(Option<String>, Vec<String>)> {
     let der = CertificateDer::from(der);
@@ -181,25 +165,12 @@ fn serial() -> Result<[u8; 16], Error> {
 }
 
 /// The certificate of a site's authority, which it signs itself.
-pub(super) fn authority_certificate(site: &str, key: &KeyPair) -> Result<CertificateDer<'static>, Error> {
+pub(super) fn authority_certificate(site: &str, key: &AuthorityKey) -> Result<CertificateDer<'static>, Error> {
     let mut params = authority_params(site);
     valid_for(&mut params, AUTHORITY_DAYS)?;
     params.serial_number = Some(SerialNumber::from_slice(&serial()?));
-    let made = params.self_signed(key).map_err(|cause| unmade(&cause))?;
+    let made = params.self_signed(key).map_err(|cause| key.unsigned(&cause))?;
     Ok(made.der().clone())
-}
-
-/// Somebody's public key.
-struct Public<'k>(&'k [u8; 32]);
-
-impl PublicKeyData for Public<'_> {
-    fn der_bytes(&self) -> &[u8] {
-        self.0
-    }
-
-    fn algorithm(&self) -> &'static SignatureAlgorithm {
-        &PKCS_ED25519
-    }
 }
 
 /// A certificate as it was made.
@@ -212,8 +183,8 @@ pub(super) struct Made {
 /// A certificate for a public key, signed by the authority of a site.
 pub(super) fn issue(
     site: &str,
-    authority: &KeyPair,
-    public: &[u8; 32],
+    authority: &AuthorityKey,
+    public: &PublicKey,
     subject: &Subject,
     days: f64,
 ) -> Result<Made, Error> {
@@ -238,8 +209,8 @@ pub(super) fn issue(
     let serial = serial()?;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
     let issuer = authority_params(site);
-    let made = params.signed_by(&Public(public), &Issuer::from_params(&issuer, authority));
-    let der = made.map_err(|cause| unmade(&cause))?.der().clone();
+    let made = params.signed_by(public, &Issuer::from_params(&issuer, authority));
+    let der = made.map_err(|cause| authority.unsigned(&cause))?.der().clone();
     Ok(Made { der, serial: serial.iter().map(|byte| format!("{byte:02x}")).collect(), until })
 }
 

@@ -1,7 +1,8 @@
 //! Where hosts and people have their site's files, and how those are read and written.
 //!
 //! ```text
-//! host.pem, identity.pem    a host's and a person's private key and certificate, for nobody else to read
+//! host.pem, identity.pem    a host's and a person's private key and certificate, for nobody else to read; or, before the
+//!                           certificate, a line with the PKCS #11 URI of a key in a token
 //! authority.pem             whose certificates are accepted: the site's authority's, and others that an administrator appends
 //! site.toml                 the site's name, and where certificates are renewed
 //! authority/                on the authority's host alone: its key, its settings and its log
@@ -17,9 +18,9 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::BASE64;
 use gambeson_link::{Identity, Trust};
+use gambeson_pkcs11::{Made, SCHEME, Uri};
+use pki_types::CertificateDer;
 use pki_types::pem::PemObject;
-use pki_types::{CertificateDer, PrivatePkcs8KeyDer};
-use rcgen::{KeyPair, PKCS_ED25519};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -114,14 +115,16 @@ pub struct Newcomer {
     kind: Kind,
     replace: bool,
     identity: Identity,
+    made: Made,
 }
 
 impl Newcomer {
-    /// Makes a key for an identity in a folder; nothing is written yet.
+    /// Makes a key for an identity in a folder; nothing is written yet. With a token it is the key of that name in it, made
+    /// there if there is none.
     ///
     /// # Errors
-    /// When there is one, which is not to be replaced, or the folder cannot be made.
-    pub fn new(folder: &Path, kind: Kind, replace: bool) -> Result<Self, Error> {
+    /// When there is an identity, which is not to be replaced, or the folder or the key cannot be made.
+    pub fn new(folder: &Path, kind: Kind, replace: bool, token: Option<&Uri>) -> Result<Self, Error> {
         let path = folder.join(kind.file());
         if path.exists() && !replace {
             return Err(Error::Refused(format!(
@@ -133,8 +136,11 @@ impl Newcomer {
         let made =
             DirBuilder::new().recursive(true).mode(if kind == Kind::Host { 0o755 } else { 0o700 }).create(folder);
         made.map_err(|cause| unwritten(folder, &cause))?;
-        let identity = Identity::generate().map_err(|cause| Error::Unavailable(cause.to_string()))?;
-        Ok(Newcomer { folder: folder.to_owned(), kind, replace, identity })
+        let (identity, made) = match token {
+            Some(uri) => Identity::in_token(uri)?,
+            None => (Identity::generate()?, Made::Now),
+        };
+        Ok(Newcomer { folder: folder.to_owned(), kind, replace, identity, made })
     }
 
     /// Where its files will be.
@@ -145,8 +151,13 @@ impl Newcomer {
     /// Its key, in a certificate that nobody else has signed: what it shows as long as it has no other.
     pub(crate) fn identity(&self) -> Result<Identity, Error> {
         let own = self.identity.certificates().next().expect("it was made with one");
-        let text = identity_text(&self.identity, own);
-        Identity::from_pem(text.as_bytes(), text.as_bytes()).map_err(|cause| Error::Unavailable(cause.to_string()))
+        Ok(self.identity.certified(pem("CERTIFICATE", own).as_bytes())?)
+    }
+
+    /// Whether its key was in a token before.
+    #[must_use]
+    pub fn made(&self) -> Made {
+        self.made
     }
 
     /// Asks for a certificate for its key.
@@ -191,17 +202,16 @@ fn certificate_of(
     verify(&der, authorities).map_err(|cause| {
         none(&format!("its certificate is not valid here ({cause}); compare the clocks, and {AUTHORITIES}"))
     })?;
-    let key = pem("PRIVATE KEY", identity.private_key());
-    let of = Identity::from_pem(certified.certificate.as_bytes(), key.as_bytes());
-    match of {
-        Ok(of) if of.key_hash() == identity.key_hash() => Ok(der),
-        _ => Err(none("its certificate is for another key")),
-    }
+    let of = identity.certified(certified.certificate.as_bytes());
+    of.map(|_| der).map_err(|_| none("its certificate is for another key"))
 }
 
-/// A private key and a certificate for it.
+/// A private key, or where it is, and a certificate for it.
 fn identity_text(identity: &Identity, certificate: &[u8]) -> Zeroizing<String> {
-    let mut text = pem("PRIVATE KEY", identity.private_key());
+    let mut text = match identity.token() {
+        Some(uri) => Zeroizing::new(format!("{uri}\n")),
+        None => pem("PRIVATE KEY", identity.private_key().expect("it is in memory")),
+    };
     text.push_str(&pem("CERTIFICATE", certificate));
     text
 }
@@ -220,7 +230,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Reads an identity. Whatever holds keys otherwise than in files will be read here, too.
+    /// Reads an identity; a token that has its key is opened.
     ///
     /// # Errors
     /// When it is not there, others could read it, or makes no sense.
@@ -229,7 +239,7 @@ impl Member {
         let remedy = "`gambeson enroll --help` says how this host and you get one; --folder names another place";
         let text = read_secret(&path, "the identity", remedy)?;
         let none = |why: String| Error::Refused(format!("{} is no identity: {why}; enroll again", path.display()));
-        let identity = Identity::from_pem(text.as_bytes(), text.as_bytes()).map_err(|cause| none(cause.to_string()))?;
+        let identity = identity_of(&text, &path)?;
         let validity = identity.certificates().next().and_then(Validity::of);
         let validity = validity.ok_or_else(|| none("it does not say when it is valid".into()))?;
         let authorities = read(&folder.join(AUTHORITIES), remedy)?;
@@ -257,9 +267,7 @@ impl Member {
 
     /// Its key in a certificate that claims nothing, with which it comes as a guest.
     pub(crate) fn bare(&self) -> Result<Identity, Error> {
-        let certificate = certificate::bare(&pair(self.identity.private_key())?)?;
-        let text = identity_text(&self.identity, &certificate);
-        Identity::from_pem(text.as_bytes(), text.as_bytes()).map_err(|cause| Error::Unavailable(cause.to_string()))
+        Ok(self.identity.bare()?)
     }
 
     /// Its identity once more: a domain takes one for itself.
@@ -268,8 +276,7 @@ impl Member {
     /// When the file has changed since.
     pub fn again(&self) -> Result<Identity, Error> {
         let text = read_secret(&self.path, "the identity", "enroll again")?;
-        let read = Identity::from_pem(text.as_bytes(), text.as_bytes());
-        read.map_err(|cause| Error::Refused(format!("{} is no identity: {cause}; enroll again", self.path.display())))
+        identity_of(&text, &self.path)
     }
 
     /// Whether a folder has the same authorities.
@@ -302,6 +309,28 @@ fn trust(authorities: &str, folder: &Path) -> Result<Trust, Error> {
     trust.map_err(|cause| Error::Refused(format!("{}: {cause}", folder.join(AUTHORITIES).display())))
 }
 
+/// Where the key of an identity is, for people: a token, or the file itself. `None`: there is no identity, or it is not for
+/// this user to read.
+#[must_use]
+pub fn key_place(folder: &Path, kind: Kind) -> Option<String> {
+    let path = folder.join(kind.file());
+    let text = read_secret(&path, "the identity", "").ok()?;
+    let uri = text.lines().find(|line| line.starts_with(SCHEME)).and_then(|line| line.trim_end().parse::<Uri>().ok());
+    Some(uri.map_or_else(|| path.display().to_string(), |uri| uri.name().to_owned()))
+}
+
+fn identity_of(text: &str, path: &Path) -> Result<Identity, Error> {
+    Identity::from_pem(text.as_bytes(), text.as_bytes()).map_err(|cause| {
+        let what = format!("{} cannot be used: {cause}", path.display());
+        match cause {
+            // A token that does not answer may come back.
+            gambeson_link::Error::System { .. } => Error::Unavailable(what),
+            _ if text.lines().any(|line| line.starts_with(SCHEME)) => Error::Refused(what),
+            _ => Error::Refused(what + "; enroll again"),
+        }
+    })
+}
+
 /// Text in PEM (RFC 7468).
 #[must_use]
 pub fn pem(what: &str, der: &[u8]) -> Zeroizing<String> {
@@ -314,16 +343,6 @@ pub fn pem(what: &str, der: &[u8]) -> Zeroizing<String> {
     }
     text.push_str(&format!("-----END {what}-----\n"));
     text
-}
-
-pub(super) fn private_key(text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).ok()?;
-    Some(Zeroizing::new(key.secret_pkcs8_der().to_vec()))
-}
-
-pub(super) fn pair(key: &[u8]) -> Result<KeyPair, Error> {
-    let pair = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key), &PKCS_ED25519);
-    pair.map_err(|cause| Error::Refused(format!("the authority's key is no Ed25519 key ({cause}); bring it back")))
 }
 
 pub(crate) fn unwritten(path: &Path, cause: &io::Error) -> Error {

@@ -14,6 +14,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `authority_key`, `public_key` | what an authority signs with, and the keys that it certifies |
 //! | `certificate` | certificates as X.509 has them, and what can be told from one |
 //! | `request` | what asks for a certificate, and what answers |
 //! | `issued` | the log of what was issued and revoked |
@@ -21,35 +22,40 @@
 //! | `token` | enrolment of a host by a token that is good once |
 //! | `renewal` | certificates that renew themselves |
 
+mod authority_key;
 mod certificate;
 pub(crate) mod files;
 mod issued;
+mod public_key;
 mod renewal;
 mod request;
 mod token;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use gambeson_link::KeyHash;
+use gambeson_pkcs11::Uri;
 use gambeson_site::directory::now;
 use nix::unistd::User;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::identities::Mechanism;
+use authority_key::AuthorityKey;
 pub(crate) use certificate::AUTHORITY;
 pub use certificate::{Subject, Validity, check_name};
-use certificate::{authority_certificate, issue, new_key};
+use certificate::{authority_certificate, issue};
 pub(crate) use files::accepted_in;
-pub use files::{Kind, Member, Newcomer, Site, host_folder, pem, user_folder};
+pub use files::{Kind, Member, Newcomer, Site, host_folder, key_place, pem, user_folder};
 pub use issued::Standing;
 use issued::{Entry, Log, Record};
+pub use public_key::PublicKey;
 pub use renewal::{Renewer, hosts, renew, serve};
 pub(crate) use request::LENGTH_MAX;
-pub use request::{Certified, Request, key_hash};
+pub use request::{Certified, Request};
 pub use token::{Offer, Token, join};
 
 /// Where the daemon of an authority's host listens, if nobody says otherwise.
@@ -132,17 +138,19 @@ const NOBODY: u32 = 65534;
 pub struct Authority {
     settings: Settings,
     site: Site,
-    key: rcgen::KeyPair,
+    folder: PathBuf,
+    key: AuthorityKey,
     authorities: String,
     log: Mutex<Log>,
 }
 
 impl Authority {
-    /// Makes one in the folder of its host, with a key of its own, and the files by which hosts know it.
+    /// Makes one in the folder of its host, with a key of its own, in a token if one is named, and the files by which hosts
+    /// know it.
     ///
     /// # Errors
     /// When there is a site in the folder, a name cannot be, or a file not be written.
-    pub fn create(folder: &Path, settings: &Settings, site: &Site) -> Result<Self, Error> {
+    pub fn create(folder: &Path, settings: &Settings, site: &Site, token: Option<&Uri>) -> Result<Self, Error> {
         check_name(&settings.name)?;
         if !(settings.days > 0.0 && settings.days <= 365.0) {
             return Err(Error::Senseless(format!(
@@ -152,19 +160,19 @@ impl Authority {
         }
         settings.identities.check()?;
         Self::none_in(folder)?;
-        Self::make(folder, settings, site).inspect_err(|_| Self::remove(folder))?;
+        Self::make(folder, settings, site, token).inspect_err(|_| Self::remove(folder))?;
         Self::open(folder)
     }
 
-    fn make(folder: &Path, settings: &Settings, site: &Site) -> Result<(), Error> {
+    fn make(folder: &Path, settings: &Settings, site: &Site, token: Option<&Uri>) -> Result<(), Error> {
         let own = folder.join(FOLDER);
-        let key = new_key()?;
-        let certificate = authority_certificate(&settings.name, &files::pair(&key)?)?;
+        let (key, text_of_key) = AuthorityKey::make(token)?;
+        let certificate = authority_certificate(&settings.name, &key)?;
         files::make_folder(folder, 0o755)?;
         files::make_folder(&own, 0o700)?;
         let text = toml::to_string(settings).expect("a name and a number are TOML");
         files::write(&own.join(SETTINGS), 0o600, text.as_bytes())?;
-        files::write(&own.join(KEY), 0o600, pem("PRIVATE KEY", &key).as_bytes())?;
+        files::write(&own.join(KEY), 0o600, text_of_key.as_bytes())?;
         files::write(&folder.join(files::AUTHORITIES), 0o644, pem("CERTIFICATE", &certificate).as_bytes())?;
         Site { identities: settings.identities.mechanisms.clone(), ..site.clone() }.write(folder)
     }
@@ -208,24 +216,27 @@ impl Authority {
         let remedy =
             "run this on the host where `gambeson init` was run, as the same user; --folder names another place";
         let key = files::read_secret(&own.join(KEY), "the authority's key", remedy)?;
-        let key = files::private_key(&key).ok_or_else(|| {
-            Error::Refused(format!(
-                "{} holds no private key in PEM; bring it back from a copy",
-                own.join(KEY).display()
-            ))
-        })?;
+        let key = AuthorityKey::read(&key, &own.join(KEY))?;
         let settings: Settings = files::read_toml(&own.join(SETTINGS), remedy)?;
         settings.identities.check()?;
         let authorities = files::read(&folder.join(files::AUTHORITIES), remedy)?;
         let site = Site { identities: settings.identities.mechanisms.clone(), ..Site::read(folder)? };
         let log = Mutex::new(Log::open(&own)?);
-        Ok(Authority { settings, site, key: files::pair(&key)?, authorities, log })
+        Ok(Authority { settings, site, folder: folder.to_owned(), key, authorities, log })
     }
 
     /// The site's name, and for how long it certifies.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Where its key is, for people: a token, or a file.
+    #[must_use]
+    pub fn key_place(&self) -> String {
+        self.key
+            .token()
+            .map_or_else(|| self.folder.join(FOLDER).join(KEY).display().to_string(), |uri| uri.name().into())
     }
 
     /// The certificates that hosts accept, in PEM.
@@ -267,7 +278,7 @@ impl Authority {
         let subject = Subject::user(account)?.by(mechanism);
         let public = request.public_key();
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = log.standing(&key_hash(&public).to_string())?;
+        let key = log.standing(&public.hash().to_string())?;
         if key.is_some_and(|standing| standing.revoked || standing.subject != subject)
             || log.is_revoked(subject.name())?
         {
@@ -301,7 +312,7 @@ impl Authority {
     /// When this authority never certified the key, or it was revoked.
     pub fn renew(&self, request: &Request, owner: KeyHash) -> Result<Certified, Error> {
         let public = request.public_key();
-        if key_hash(&public) != owner {
+        if public.hash() != owner {
             return Err(Error::Refused("the request is for another key than the session's; ask with your own".into()));
         }
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -322,7 +333,7 @@ impl Authority {
         self.issue(&public, &standing.subject, self.settings.days, &mut log)
     }
 
-    fn issue(&self, public: &[u8; 32], subject: &Subject, days: f64, log: &mut Log) -> Result<Certified, Error> {
+    fn issue(&self, public: &PublicKey, subject: &Subject, days: f64, log: &mut Log) -> Result<Certified, Error> {
         subject.check()?;
         let made = issue(&self.settings.name, &self.key, public, subject, days)?;
         // An edited name or a key of another authority shows here and not on a host that it locks out.
@@ -336,7 +347,7 @@ impl Authority {
         log.append(&Entry::Issued(Record {
             time: now(),
             serial: made.serial,
-            key: key_hash(public).to_string(),
+            key: public.hash().to_string(),
             subject: subject.clone(),
             until: made.until,
         }))?;

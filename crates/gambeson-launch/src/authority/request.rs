@@ -1,13 +1,11 @@
 //! What asks an authority for a certificate, and what it answers: a line of JSON each.
 
-use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use data_encoding::BASE64;
-use gambeson_link::{Identity, KeyHash};
+use gambeson_link::Identity;
 use gambeson_site::directory::now;
 use serde::{Deserialize, Serialize};
 
-use super::{Site, Subject};
+use super::{PublicKey, Site, Subject};
 use crate::Error;
 
 const LABEL: &[u8] = b"gambeson enrolment request 1\0";
@@ -30,16 +28,15 @@ impl Request {
     /// For the key of an identity, on this host.
     ///
     /// # Errors
-    /// When that is no Ed25519 key.
+    /// When that is neither an Ed25519 key nor one on P-256, or it signs nothing.
     pub fn new(identity: &Identity) -> Result<Self, Error> {
-        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(identity.private_key());
         let foreign =
-            "the identity has no Ed25519 key, so this site's authority did not certify it; who did can renew it";
-        let pair = pair.map_err(|_| Error::Refused(foreign.into()))?;
+            "the identity's key is of another kind than this site's authority certifies; who certified it can renew it";
+        let key = PublicKey::from_info(&identity.public_key()?).ok_or_else(|| Error::Refused(foreign.into()))?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let (key, time) = (pair.public_key().as_ref().to_vec(), now());
-        let signature = pair.sign(&message(&key, &host, time));
-        Ok(Request { host, time, key: BASE64.encode(&key), signature: BASE64.encode(signature.as_ref()) })
+        let time = now();
+        let signature = identity.sign(&message(key.bytes(), &host, time))?;
+        Ok(Request { host, time, key: BASE64.encode(key.bytes()), signature: BASE64.encode(&signature) })
     }
 
     /// Reads one.
@@ -52,12 +49,12 @@ impl Request {
             return Err(none("it is too long"));
         }
         let request: Request = serde_json::from_slice(bytes).map_err(|cause| none(&cause.to_string()))?;
-        let key = BASE64.decode(request.key.as_bytes()).ok().filter(|key| key.len() == 32);
-        let key = key.ok_or_else(|| none("its key is no Ed25519 key"))?;
+        let key = BASE64.decode(request.key.as_bytes()).ok().and_then(|key| PublicKey::new(&key));
+        let key = key.ok_or_else(|| none("its key is neither an Ed25519 key nor one on P-256"))?;
         let signature = BASE64.decode(request.signature.as_bytes()).map_err(|_| none("its signature is none"))?;
-        let verified = UnparsedPublicKey::new(&ED25519, &key);
-        let verified = verified.verify(&message(&key, &request.host, request.time), &signature);
-        verified.map_err(|_| none("its signature is not by its key"))?;
+        if !key.verifies(&message(key.bytes(), &request.host, request.time), &signature) {
+            return Err(none("its signature is not by its key"));
+        }
         if request.host.len() > 255 || request.host.chars().any(char::is_control) {
             return Err(none("its host's name is none"));
         }
@@ -70,21 +67,14 @@ impl Request {
         serde_json::to_string(self).expect("words and numbers are JSON")
     }
 
-    pub(crate) fn public_key(&self) -> [u8; 32] {
-        let key = BASE64.decode(self.key.as_bytes()).expect("it was made here, or checked when it came");
-        key.try_into().expect("it was made here, or checked when it came")
+    pub(crate) fn public_key(&self) -> PublicKey {
+        let key = BASE64.decode(self.key.as_bytes()).ok().and_then(|key| PublicKey::new(&key));
+        key.expect("it was made here, or checked when it came")
     }
 }
 
 fn message(key: &[u8], host: &str, time: u64) -> Vec<u8> {
     [LABEL, key, &time.to_be_bytes(), host.as_bytes()].concat()
-}
-
-/// By what a key is known: SHA-256 of its SubjectPublicKeyInfo.
-#[must_use]
-pub fn key_hash(public: &[u8; 32]) -> KeyHash {
-    let info = [&gambeson_site::directory::ED25519[..], public].concat();
-    KeyHash(digest(&SHA256, &info).as_ref().try_into().expect("SHA-256 has 32 bytes"))
 }
 
 /// A certificate, and what its owner needs beside it.

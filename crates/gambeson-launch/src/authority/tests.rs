@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gambeson_link::{Attributes, Config, Domain, Expected, Handlers};
+use gambeson_link::{Attributes, Config, Domain, Expected, Handlers, Identity};
 
 use super::*;
 
@@ -32,12 +32,12 @@ fn own_host() -> String {
 fn site(room: &Room, days: f64, address: &str) -> Authority {
     let settings = Settings { name: "ocean".into(), days, identities: Identities::default() };
     let site = Site { name: "ocean".into(), authority: address.into(), identities: Vec::new() };
-    let authority = Authority::create(&room.0, &settings, &site).unwrap();
+    let authority = Authority::create(&room.0, &settings, &site, None).unwrap();
     for (kind, subject) in [
         (Kind::Host, Subject::host([own_host().as_str(), "node_3.cluster"]).unwrap().authority()),
         (Kind::User, Subject::user("ada").unwrap()),
     ] {
-        let newcomer = Newcomer::new(&room.0, kind, false).unwrap();
+        let newcomer = Newcomer::new(&room.0, kind, false, None).unwrap();
         newcomer.install(&authority.certify(&newcomer.request().unwrap(), &subject).unwrap()).unwrap();
     }
     authority
@@ -90,7 +90,7 @@ fn certificates_say_who_it_is_and_for_how_long() {
 fn requests_are_for_their_own_key_and_host() {
     let room = Room::new("requests");
     let authority = site(&room, 1.0, "h1:7200");
-    let newcomer = Newcomer::new(&room.0.join("new"), Kind::Host, false).unwrap();
+    let newcomer = Newcomer::new(&room.0.join("new"), Kind::Host, false, None).unwrap();
     let request = newcomer.request().unwrap();
     let line = request.encode();
     assert_eq!(Request::decode(line.as_bytes()).unwrap().encode(), line);
@@ -106,10 +106,32 @@ fn requests_are_for_their_own_key_and_host() {
     let refused = authority.certify(&late, &Subject::host([own_host().as_str()]).unwrap()).expect_err("clocks differ");
     assert!(refused.to_string().contains("900 s behind") || refused.to_string().contains("901 s behind"), "{refused}");
     // A certificate for another's key is not installed.
-    let other = Newcomer::new(&room.0.join("other"), Kind::Host, false).unwrap();
+    let other = Newcomer::new(&room.0.join("other"), Kind::Host, false, None).unwrap();
     let certified = authority.certify(&request, &Subject::host([own_host().as_str()]).unwrap()).unwrap();
     assert!(other.install(&certified).expect_err("another's key").to_string().contains("another key"));
     newcomer.install(&certified).unwrap();
+}
+
+#[test]
+fn keys_on_p256_are_certified_and_sign_orders() {
+    let room = Room::new("p256");
+    let authority = site(&room, 1.0, "h1:7200");
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let own = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&pair).unwrap();
+    let key = pem("PRIVATE KEY", &pair.serialize_der());
+    let identity = Identity::from_pem(pem("CERTIFICATE", own.der()).as_bytes(), key.as_bytes()).unwrap();
+    let line = Request::new(&identity).unwrap().encode();
+    let request = Request::decode(line.as_bytes()).unwrap();
+    assert!(Request::decode(line.replacen(&*request.host, "elsewhere", 1).as_bytes()).is_err());
+    let certified = authority.certify(&request, &Subject::user("bob").unwrap()).unwrap();
+    let identity = identity.certified(certified.certificate.as_bytes()).unwrap();
+    assert_eq!(request.public_key().hash(), identity.key_hash());
+    assert_eq!(authority.renew(&request, identity.key_hash()).unwrap().subject.name(), "user:bob");
+    let trust = Member::read(&room.0, Kind::User).unwrap().trust().unwrap();
+    let signed = Domain::open(Config::new(identity, trust)).unwrap().sign_order(b"an order").unwrap();
+    let other = open(&room, Kind::Host, false);
+    assert_eq!(other.signer_of_order(b"an order", &signed).unwrap().name, "user:bob");
+    assert!(other.signer_of_order(b"another order", &signed).is_err());
 }
 
 #[test]
@@ -149,13 +171,13 @@ fn a_token_lets_one_in() {
     let subject = Subject::host([own_host().as_str()]).unwrap();
     let offer = Offer::new(authority, subject, "127.0.0.1:0".parse().unwrap(), "h1").unwrap();
     let wrong = format!("{}/{}", offer.token().address(), "A".repeat(43));
-    let newcomer = Newcomer::new(&room.0.join("new"), Kind::Host, false).unwrap();
+    let newcomer = Newcomer::new(&room.0.join("new"), Kind::Host, false, None).unwrap();
     let refused = join(&Token::parse(&wrong).unwrap(), &newcomer).expect_err("it is another token");
     assert!(matches!(refused, Error::Refused(_)), "{refused}");
     let token = Token::parse(&offer.token().encode()).unwrap();
     let certified = join(&token, &newcomer).unwrap();
     newcomer.install(&certified).unwrap();
-    let again = Newcomer::new(&room.0.join("again"), Kind::Host, false).unwrap();
+    let again = Newcomer::new(&room.0.join("again"), Kind::Host, false, None).unwrap();
     let refused = join(&token, &again).expect_err("it was used").to_string();
     assert!(refused.contains("used before"), "{refused}");
     assert_eq!(offer.wait(Duration::from_secs(10)).unwrap().subject, certified.subject);
@@ -239,9 +261,9 @@ fn who_was_revoked_is_renewed_no_more() {
     let refused = authority.renew(&request, member.identity.key_hash()).expect_err("it was revoked").to_string();
     assert!(refused.contains("user:ada was revoked"), "{refused}");
     assert!(authority.revoke("user:ada").is_err() && authority.revoke("ada").is_err());
-    let stranger = Newcomer::new(&room.0.join("new"), Kind::User, false).unwrap().request().unwrap();
-    assert!(authority.renew(&stranger, key_hash(&stranger.public_key())).is_err());
-    assert!(authority.renew(&request, key_hash(&stranger.public_key())).is_err());
+    let stranger = Newcomer::new(&room.0.join("new"), Kind::User, false, None).unwrap().request().unwrap();
+    assert!(authority.renew(&stranger, stranger.public_key().hash()).is_err());
+    assert!(authority.renew(&request, stranger.public_key().hash()).is_err());
 }
 
 #[test]
@@ -264,20 +286,20 @@ fn a_torn_line_was_never_issued() {
 fn who_came_by_a_mechanism_is_certified_by_that_alone() {
     let room = Room::new("mechanism");
     let authority = site(&room, 1.0, "h1:7200");
-    let newcomer = Newcomer::new(&room.0.join("new"), Kind::User, false).unwrap();
+    let newcomer = Newcomer::new(&room.0.join("new"), Kind::User, false, None).unwrap();
     let request = newcomer.request().unwrap();
     let come = |request, name, left| authority.identify(request, name, Mechanism::Munge, Duration::from_secs(left));
     let certified = come(&request, "bob", 600).unwrap();
     assert!(certified.until <= now() + 600 && certified.subject.mechanism() == Some(Mechanism::Munge));
     assert!(come(&request, "bob", 1 << 40).unwrap().until <= now() + 12 * 3600);
     // For as long as others are certified, he would be so by a renewal.
-    let owner = key_hash(&request.public_key());
+    let owner = request.public_key().hash();
     let refused = authority.renew(&request, owner).expect_err("MUNGE says who he is").to_string();
     assert!(refused.contains("certified by MUNGE") && refused.contains("`gambeson enroll --munge`"), "{refused}");
     assert!(come(&request, "eve", 600).is_err(), "the key is another's");
     authority.revoke("user:bob").unwrap();
     let [again, other] =
-        [(); 2].map(|()| Newcomer::new(&room.0.join("new"), Kind::User, false).unwrap().request().unwrap());
+        [(); 2].map(|()| Newcomer::new(&room.0.join("new"), Kind::User, false, None).unwrap().request().unwrap());
     let refused = come(&again, "bob", 600).expect_err("he was revoked").to_string();
     assert!(refused.contains("user:bob was revoked"), "{refused}");
     authority.certify(&other, &Subject::user("bob").unwrap()).unwrap();

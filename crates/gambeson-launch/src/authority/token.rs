@@ -119,7 +119,7 @@ impl Offer {
                 return asked.refuse("the token was used before; ask for another one");
             };
             let certified = Request::decode(&asked.payload).and_then(|request| {
-                if super::key_hash(&request.public_key()) != asked.peer.key {
+                if request.public_key().hash() != asked.peer.key {
                     return Err(Error::Refused("the request is for another key than the session's".into()));
                 }
                 authority.certify(&request, &subject)

@@ -46,7 +46,7 @@ pub fn own(folder: &Path, say: impl Fn(&str)) -> Result<Member, Error> {
     let Ok(site) = Site::read(site_of(folder)) else { return Err(missing) };
     let mut reasons = Vec::new();
     for mechanism in site.identities {
-        let newcomer = Newcomer::new(folder, Kind::User, false)?;
+        let newcomer = Newcomer::new(folder, Kind::User, false, None)?;
         match ask(&newcomer, mechanism).and_then(|certified| newcomer.install(&certified).map(|_| certified)) {
             Ok(certified) => {
                 let (name, until) = (certified.subject.name(), date(certified.until));

@@ -12,7 +12,7 @@ use nix::unistd::{Uid, User};
 use super::{IDENTIFY, Identification, Identified, Mechanism, NAME, kerberos, munge, payload};
 use crate::Error;
 use crate::audit_log::AuditLog;
-use crate::authority::{Authority, LENGTH_MAX, key_hash};
+use crate::authority::{Authority, LENGTH_MAX};
 
 /// So many are heard at once: who asks often keeps the domain's threads from nobody.
 const HEARD_MAX: usize = 16;
@@ -88,7 +88,7 @@ impl Office {
                 known.join(", ")
             )));
         }
-        if key_hash(&said.request.public_key()) != asked.peer.key {
+        if said.request.public_key().hash() != asked.peer.key {
             return Err(Error::Refused("the request is for another key than the session's; ask with your own".into()));
         }
         let binding = asked.binding().ok_or_else(|| Error::Unavailable("the session is over".into()))?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use gambeson_launch::authority::{Certified, Kind, Newcomer, Offer, Request, Subject, Token, join};
 use gambeson_launch::identities::{Mechanism, ask};
+use gambeson_pkcs11::{Made, Uri};
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::json;
@@ -36,6 +37,11 @@ use crate::plan::{ssh_program, words};
 /// Where the site takes what people have anyway, who works on one of its hosts needs no administrator:
 ///
 ///   gambeson enroll --munge                 by the MUNGE of these hosts; or --kerberos, by your ticket
+///
+/// With --pkcs11 the key is in a TPM or another token there, which it never leaves: the one that the
+/// PKCS #11 URI (RFC 7512) names, made if there is none:
+///
+///   pkcs11:token=LABEL;object=NAME?module-path=/usr/lib/...so&pin-source=file:/etc/gambeson/pin
 ///
 /// The host has to call itself HOST, or one of --alias. Certificates renew themselves after that.
 #[derive(Args)]
@@ -74,6 +80,9 @@ pub(crate) struct Arguments {
     /// The same by your Kerberos ticket
     #[arg(long, conflicts_with_all = ["munge", "host", "user", "aliases", "ssh", "token", "join", "answer"])]
     kerberos: bool,
+    /// The key, in a token of the new host
+    #[arg(long, value_name = "URI", conflicts_with = "token")]
+    pkcs11: Option<Uri>,
     /// Put the new identity in the place of one that is there
     #[arg(long)]
     replace: bool,
@@ -128,7 +137,7 @@ impl Arguments {
     }
 
     fn ask(&self, mechanism: Mechanism) -> Result<(), Failure> {
-        let newcomer = Newcomer::new(&self.place.of(Kind::User), Kind::User, self.replace)?;
+        let newcomer = self.newcomer(Kind::User)?;
         let certified = ask(&newcomer, mechanism)?;
         let path = newcomer.install(&certified)?;
         self.report(&certified, &path.display().to_string());
@@ -179,7 +188,7 @@ impl Arguments {
         }
         let token = Token::parse(if token == "-" { &stdin } else { token })?;
         let kind = if self.person { Kind::User } else { Kind::Host };
-        let newcomer = Newcomer::new(&self.place.of(kind), kind, self.replace)?;
+        let newcomer = self.newcomer(kind)?;
         let certified = join(&token, &newcomer)?;
         if certified.subject.is_host() != (kind == Kind::Host) {
             let (is, say) = if self.person { ("a host", "leave --person out") } else { ("a person", "say --person") };
@@ -192,9 +201,17 @@ impl Arguments {
         Ok(())
     }
 
+    fn newcomer(&self, kind: Kind) -> Result<Newcomer, Failure> {
+        let newcomer = Newcomer::new(&self.place.of(kind), kind, self.replace, self.pkcs11.as_ref())?;
+        if let (Some(uri), Made::Before) = (&self.pkcs11, newcomer.made()) {
+            eprintln!("gambeson: {} was there before, and is taken", uri.name());
+        }
+        Ok(newcomer)
+    }
+
     /// What ssh has started on the new host.
     fn answer(&self, kind: Kind) -> Result<(), Failure> {
-        let newcomer = Newcomer::new(&self.place.of(kind), kind, self.replace)?;
+        let newcomer = self.newcomer(kind)?;
         println!("{REQUEST}{}", newcomer.request()?.encode());
         let _ = std::io::stdout().flush();
         let mut answer = String::new();
@@ -236,6 +253,9 @@ impl There {
         let mut command = format!("exec {} enroll --answer {kind}", quoted(program.as_os_str()));
         if arguments.replace {
             command.push_str(" --replace");
+        }
+        if let Some(uri) = &arguments.pkcs11 {
+            command.push_str(&format!(" --pkcs11 {}", quoted(uri.to_string().as_ref())));
         }
         if let Some(folder) = arguments.place.given() {
             command.push_str(&format!(" --folder {}", quoted(folder.as_os_str())));

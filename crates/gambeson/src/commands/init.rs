@@ -7,6 +7,7 @@ use std::{env, fs};
 use clap::Args;
 use gambeson_launch::authority::{Authority, Identities, Kind, Newcomer, PORT, Settings, Site, Subject};
 use gambeson_launch::identities::Mechanism;
+use gambeson_pkcs11::Uri;
 use gambeson_proto::directory::date;
 use serde_json::json;
 
@@ -24,6 +25,11 @@ use crate::machine;
 ///
 ///   host.pem        this host's key and certificate    authority.pem   whose certificates are accepted
 ///   authority/      the authority's own                site.toml       where certificates are renewed
+///
+/// A key can be in a TPM or another token instead, which it never leaves: --host-key and --authority-key
+/// name it by a PKCS #11 URI (RFC 7512), and it is made there if there is none of that name:
+///
+///   pkcs11:token=LABEL;object=NAME?module-path=/usr/lib/...so&pin-source=file:/etc/gambeson/pin
 ///
 /// Your own identity is identity.pem in ~/.config/gambeson. Who has another authority already appends
 /// its certificate to authority.pem, and has it certify hosts by `gambeson:role:host` in a URI.
@@ -48,6 +54,12 @@ pub(crate) struct Arguments {
     /// Certify people by what they have anyway, too: munge or kerberos, or both with a comma between them
     #[arg(long, value_name = "MECHANISMS", value_delimiter = ',')]
     identities: Vec<Mechanism>,
+    /// This host's key, in a token
+    #[arg(long, value_name = "URI")]
+    host_key: Option<Uri>,
+    /// The authority's key, in a token
+    #[arg(long, value_name = "URI")]
+    authority_key: Option<Uri>,
     /// Where to put all files, instead
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
@@ -72,10 +84,10 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let folder = |kind: Kind| arguments.folder.clone().unwrap_or_else(|| kind.folder());
     // Whatever is in the way shows before anything is made.
     Authority::none_in(&folder(Kind::Host))?;
-    let host = (Newcomer::new(&folder(Kind::Host), Kind::Host, false)?, host);
-    let user = (Newcomer::new(&folder(Kind::User), Kind::User, false)?, user);
+    let host = (Newcomer::new(&folder(Kind::Host), Kind::Host, false, arguments.host_key.as_ref())?, host);
+    let user = (Newcomer::new(&folder(Kind::User), Kind::User, false, None)?, user);
     let folder = folder(Kind::Host);
-    let authority = Authority::create(&folder, &settings, &site)?;
+    let authority = Authority::create(&folder, &settings, &site, arguments.authority_key.as_ref())?;
     let mut made = Vec::new();
     for (newcomer, subject) in [host, user] {
         let certified = authority.certify(&newcomer.request()?, &subject);
@@ -95,11 +107,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         println!("{report:#}");
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
-        "site       {name}, in {}; its authority's key stays in {}",
-        folder.display(),
-        folder.join("authority").display()
-    );
+    println!("site       {name}, in {}; its authority's key stays in {}", folder.display(), authority.key_place());
     for (path, certified) in &made {
         println!("certified  {} until {}: {}", certified.subject.name(), date(certified.until), path.display());
     }

@@ -1,10 +1,11 @@
 //! `gambeson site show|revoke|renew`: whom a site has certified, and for how much longer.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use gambeson_launch::authority::{Authority, Kind, Member, renew};
+use gambeson_launch::authority::{Authority, Kind, Member, key_place, renew};
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::json;
@@ -100,7 +101,10 @@ impl Show {
         let authority = self.place.authority()?;
         let mut standings = authority.standings()?;
         standings.sort_by(|one, other| (one.subject.name(), one.issued).cmp(&(other.subject.name(), other.issued)));
+        let folder = self.place.of(Kind::Host);
+        let places = [("authority", Some(authority.key_place())), ("host", key_place(&folder, Kind::Host))];
         if self.json {
+            let keys: BTreeMap<_, _> = places.into_iter().collect();
             let certified = standings.iter().map(|one| {
                 json!({ "name": one.subject.name(), "names": one.subject.names, "roles": one.subject.roles,
                         "key": one.key, "serial": one.serial, "issued": date(one.issued), "until": date(one.until),
@@ -108,7 +112,7 @@ impl Show {
             });
             let settings = authority.settings();
             let identities = &settings.identities;
-            let report = json!({ "site": settings.name, "days": settings.days,
+            let report = json!({ "site": settings.name, "days": settings.days, "keys": keys,
                                  "identities": { "mechanisms": identities.mechanisms, "hours": identities.hours,
                                                  "system_accounts": identities.system_accounts },
                                  "certified": certified.collect::<Vec<_>>() });
@@ -125,6 +129,9 @@ impl Show {
             };
             let by = one.subject.mechanism().map_or_else(String::new, |mechanism| format!(" by {mechanism}"));
             println!("{:width$}  {}  until {}{by}{state}", one.subject.name(), &one.key[..16], date(one.until));
+        }
+        for (whose, place) in places {
+            println!("{whose}'s key: {}", place.as_deref().unwrap_or("none here"));
         }
         let identities = &authority.settings().identities;
         if !identities.mechanisms.is_empty() {

@@ -16,7 +16,7 @@ const SECRET: Secret = Secret {
 /// Makes one that is not there yet.
 pub(crate) fn make(path: &Path) -> Result<KeyHash, Failure> {
     let identity = Identity::generate().map_err(|cause| Failure::system(cause.to_string()))?;
-    let mut text = pem::encode("PRIVATE KEY", identity.private_key());
+    let mut text = pem::encode("PRIVATE KEY", identity.private_key().expect("it was made here"));
     for certificate in identity.certificates() {
         text.push_str(&pem::encode("CERTIFICATE", certificate));
     }

@@ -32,15 +32,16 @@ impl Daemons {
             &first,
             &Settings { name: "bench".into(), days: 1.0, identities: Identities::default() },
             &site,
+            None,
         )?;
         let user = folder.path.join("user");
-        let newcomer = Newcomer::new(&user, Kind::User, false)?;
+        let newcomer = Newcomer::new(&user, Kind::User, false, None)?;
         newcomer.install(&authority.certify(&newcomer.request()?, &Subject::user("bench")?)?)?;
         let mut daemons = Daemons { running: Vec::new(), hosts: Vec::new(), user };
         for number in 1..=count {
             let name = format!("h{number}");
             let place = folder.path.join(&name);
-            let newcomer = Newcomer::new(&place, Kind::Host, false)?;
+            let newcomer = Newcomer::new(&place, Kind::Host, false, None)?;
             let certified = authority.certify(&newcomer.request()?, &Subject::host([name.as_str(), own.as_str()])?)?;
             newcomer.install(&certified)?;
             let account = rustix::process::geteuid().as_raw();
