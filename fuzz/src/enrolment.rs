@@ -1,10 +1,11 @@
-//! What enrolment takes from others: tokens, requests for certificates, and what answers those; and what
-//! guests say of themselves.
+//! What enrolment takes from others: tokens, requests for certificates, and what answers those; what guests say
+//! of themselves; and names of keys.
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use data_encoding::BASE64;
 use gambeson_launch::authority::{Certified, Request, Token};
 use gambeson_launch::identities::Identification;
+use gambeson_pkcs11::Uri;
 use serde_json::json;
 
 pub fn enrolment(data: &[u8]) {
@@ -12,6 +13,13 @@ pub fn enrolment(data: &[u8]) {
         && let Ok(token) = Token::parse(text)
     {
         assert_eq!(*token.encode(), text.trim(), "a token is written in one way");
+    }
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(uri) = text.parse::<Uri>()
+    {
+        assert_eq!(uri.to_string(), text, "a URI is kept as it was written");
+        assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "a URI is one line of a file");
+        assert!(uri.module().is_absolute() && text.starts_with(uri.name()));
     }
     if let Ok(request) = Request::decode(data) {
         again(&request);

@@ -30,6 +30,9 @@ use super::startpoint::{domain, family, session};
 
 const CERTIFIED: &str = r#"{"certificate":"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n","authorities":"","site":{"name":"ocean","authority":"h1:7200"},"subject":{"names":["h2"],"roles":["host"]},"until":1796600000}"#;
 
+const URI: &str = "pkcs11:token=My%20site;serial=0a;object=host;id=%01%ff;type=private?module-path=/usr/lib/softhsm.so\
+                   &pin-source=file:/etc/gambeson/pin";
+
 const POLICIES: [(&str, &str); 8] = [
     ("empty", ""),
     ("plain", "protection = \"integrity\"\nsuite = \"aes-128-gcm\"\ngap_timeout = \"3 s\"\nintra_host = \"sealed\"\n"),
@@ -91,6 +94,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     }
     all.push(("directory", "signed".to_owned(), signed(DIRECTORIES[0].1).into()));
     all.push(("enrolment", "token".to_owned(), format!("h1:40123/{}", "x".repeat(42) + "A").into()));
+    all.push(("enrolment", "uri".to_owned(), URI.into()));
     all.push(("enrolment", "request".to_owned(), request("h1", 1_796_000_000).into()));
     all.push(("enrolment", "certified".to_owned(), CERTIFIED.into()));
     all.push(("enrolment", "host".to_owned(), b"\0\0\0\0k\x0c\x9c\x00node-1.cluster".to_vec()));

@@ -13,7 +13,7 @@ from harness.hosts import Hosts
 from harness.mpis import clean_environment
 
 # Hosts have an /etc and a home of their own, and a /run if there is a folder for it.
-# `script HOST WORDS...` is what ssh does, and a login on that host.
+# `script HOST WORDS...` is what ssh does, and a login on that host, which takes /etc/environment.
 _LOGIN = """#!/bin/bash
 host=${{1#*@}}; shift
 case "$host" in 10.77.0.*) host=h${{host##*.}} ;; esac
@@ -22,7 +22,7 @@ exec ip netns exec "{prefix}-$host" unshare -m -u -- env -i HOME="{root}/$host/h
   bash -c 'mount --bind "{root}/$0/etc" /etc && \\
     if [ -d "{root}/$0/run" ]; then mkdir -p "{root}/$0/run/netns" && \\
       mount --rbind /run/netns "{root}/$0/run/netns" && mount --rbind "{root}/$0/run" /run; fi && \\
-    hostname "$0" && cd "$HOME" && exec bash -c "$1"' "$host" "$*"
+    hostname "$0" && cd "$HOME" && set -a && . /etc/environment && set +a && exec bash -c "$1"' "$host" "$*"
 """
 
 
@@ -36,6 +36,7 @@ class Site:
             (root / host / "etc").mkdir()
             for name in ("passwd", "group", "nsswitch.conf"):
                 shutil.copy(Path("/etc") / name, root / host / "etc" / name)
+            (root / host / "etc" / "environment").touch()
             shutil.copy(Path("/etc/netns") / hosts.namespace(host) / "hosts", root / host / "etc" / "hosts")
         self.ssh = root / "ssh"
         self.ssh.write_text(_LOGIN.format(prefix=hosts.prefix, root=root))
