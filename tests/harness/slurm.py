@@ -25,13 +25,13 @@ PATIENCE_S = 30.0
 # More CPUs than the machine may have: ranks share them here as everywhere in these tests.
 _CONF = """\
 ClusterName={name}
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost={controller}
 SlurmctldPort={ctld}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={socket}
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -51,6 +51,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
+PlugStackConfig={folder}/plugstack.conf
 {nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:8
 """
@@ -78,33 +79,51 @@ class Slurm:
         folder, (ctld, *ports) = self.folder, _free_ports(1 + len(self.nodes))
         (folder / "state").mkdir()
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        nodes = "\n".join(
+        nodes = [
             f"NodeName={node} NodeHostname={self.nodes[0]} NodeAddr=127.0.0.1 Port={port} CPUs=8 State=UNKNOWN"
             for node, port in zip(self.nodes, ports, strict=True)
+        ]
+        self._configure("localhost(127.0.0.1)", ctld, f"{folder}/munge.socket", nodes)
+        self._munged("munged", f"{folder}/munge.socket")
+        self._wait("munged", (folder / "munge.socket").exists)
+        self._daemon("slurmctld", "-D", "-c")
+        for node in self.nodes:
+            self._daemon("slurmd", "-D", "-N", node)
+        self._wait("its nodes", self._idle)
+
+    def _configure(self, controller: str, ctld: int, socket: str, nodes: Sequence[str]) -> None:
+        folder = self.folder
+        text = _CONF.format(
+            name=f"gbt{os.getpid()}",
+            controller=controller,
+            ctld=ctld,
+            user=_user(),
+            folder=folder,
+            socket=socket,
+            nodes="\n".join(nodes),
         )
-        (folder / "slurm.conf").write_text(
-            _CONF.format(name=f"gbt{os.getpid()}", ctld=ctld, user=_user(), folder=folder, nodes=nodes)
-        )
+        (folder / "slurm.conf").write_text(text)
+        (folder / "plugstack.conf").touch()
         key = folder / "munge.key"
         key.touch(mode=0o600)
         key.write_bytes(os.urandom(128))
+        for node in self.nodes:
+            (folder / f"spool-{node}").mkdir()
+
+    def _munged(self, name: str, socket: str, prefix: Sequence[str] = ()) -> None:
+        folder = self.folder
         # --force: a temporary folder is closed to others, which munged wants open.
         self._daemon(
             "munged",
             "--foreground",
             "--force",
-            f"--key-file={key}",
-            f"--socket={folder}/munge.socket",
-            f"--pid-file={folder}/munged.pid",
-            f"--seed-file={folder}/munged.seed",
-            f"--log-file={folder}/munged.log",
+            f"--key-file={folder}/munge.key",
+            f"--socket={socket}",
+            f"--pid-file={folder}/{name}.pid",
+            f"--seed-file={folder}/{name}.seed",
+            f"--log-file={folder}/{name}.log",
+            prefix=prefix,
         )
-        self._wait("munged", (folder / "munge.socket").exists)
-        self._daemon("slurmctld", "-D", "-c")
-        for node in self.nodes:
-            (folder / f"spool-{node}").mkdir()
-            self._daemon("slurmd", "-D", "-N", node)
-        self._wait("its nodes", self._idle)
 
     def down(self) -> None:
         # Steps end with their jobs; what is left after that carries the mark.
@@ -128,13 +147,13 @@ class Slurm:
             [str(word) for word in command], env={**self.env, **(env or {})}, timeout=timeout, cwd=cwd or self.folder
         )
 
-    def _daemon(self, program: str, *arguments: str) -> None:
+    def _daemon(self, program: str, *arguments: str, prefix: Sequence[str] = ()) -> None:
         path = _which(program)
         assert path is not None
         with (self.folder / f"{program}.out").open("ab") as output:
             self.daemons.append(
                 subprocess.Popen(
-                    [path, *arguments],
+                    [*prefix, path, *arguments],
                     env={**self.env, MARK: self.mark},
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,

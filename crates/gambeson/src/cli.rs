@@ -52,9 +52,8 @@ pub(crate) enum Command {
     Part(part::Arguments),
     #[command(hide = true)]
     Manual(manual::Arguments),
-    /// Holds a job's files on another host
     #[command(hide = true)]
-    Keep,
+    Keep(keep::Arguments),
     #[command(hide = true)]
     Start(start::Arguments),
     #[command(hide = true)]
@@ -91,7 +90,7 @@ impl Command {
             Self::Probe(arguments) => probe::execute(&arguments),
             Self::Part(arguments) => part::execute(&arguments),
             Self::Manual(arguments) => manual::execute(&arguments),
-            Self::Keep => keep::execute(),
+            Self::Keep(arguments) => keep::execute(&arguments),
             Self::Start(arguments) => start::execute(&arguments),
             Self::Enter(arguments) => enter::execute(&arguments),
         }

@@ -103,7 +103,7 @@ impl Plan {
         let mut launcher = recognise_any(name)?;
         let said = read(launcher.dialect(), arguments);
         let hosts = match launcher.flavour {
-            Flavour::Slurm => slurm::hosts(&said, arguments)?,
+            Flavour::Slurm => slurm::hosts(&said, arguments, launcher.plugin)?,
             Flavour::None => Hosts::default(),
             _ => Hosts::find(&said),
         };
@@ -175,6 +175,11 @@ impl Plan {
     /// Whether there is a launcher of an MPI.
     pub(crate) fn has_mpi(&self) -> bool {
         self.launcher.flavour != Flavour::None
+    }
+
+    /// Whether the plug-in in srun takes the job to other hosts.
+    pub(crate) fn by_plugin(&self) -> bool {
+        self.hosts.several() && self.launcher.plugin
     }
 
     /// Whether messages inside a host pass the provider.
@@ -305,7 +310,7 @@ impl Plan {
     /// The secret travels to other hosts by their daemons, over the user's ssh or not at all (rule 7 of the threat
     /// model). What the user chose in place of ssh goes to the agent, which takes its place.
     fn reach_hosts(&mut self, argument: Option<LauncherArgument>) -> Result<(), Failure> {
-        if !self.hosts.several() {
+        if !self.hosts.several() || self.launcher.plugin {
             return Ok(());
         }
         let hosts = self.hosts.remote.join(", ");

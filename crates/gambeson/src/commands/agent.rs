@@ -19,7 +19,6 @@ use gambeson_interpose::connections::{Socket, sockets};
 use gambeson_launch::wire::Variable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 use crate::job::bundle;
@@ -148,10 +147,7 @@ impl Keeper {
             ))
         };
         let Carrier { mut to, from, ssh } = call.keep(host).map_err(|failure| refused(&failure.to_string()))?;
-        let mut files =
-            bundle::pack(job, |name| bundle::CARRIED.contains(&name)).map_err(|error| refused(&error.to_string()))?;
-        files.extend(bundle::secrets(job).map_err(|why| refused(&why))?);
-        files.push(("directory".to_owned(), Zeroizing::new(job.as_os_str().as_bytes().to_vec())));
+        let mut files = bundle::to_travel(job).map_err(|why| refused(&why))?;
         if let Some(address) = control.address {
             files.push(("toward".to_owned(), Zeroizing::new(address.to_string().into_bytes())));
         }
@@ -261,7 +257,7 @@ pub(crate) fn quoted(word: &OsStr) -> String {
 }
 
 /// A host as part of a file's name.
-fn safe(host: &str) -> String {
+pub(crate) fn safe(host: &str) -> String {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     host.chars()
         .map(|character| if character.is_ascii_alphanumeric() || character == '.' { character } else { '_' })

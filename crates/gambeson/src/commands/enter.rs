@@ -14,6 +14,8 @@ use clap::Args;
 
 use crate::failure::Failure;
 use crate::job;
+use crate::launcher::slurm::REFUSED;
+use crate::machine;
 
 /// Starts a rank
 #[derive(Args)]
@@ -33,9 +35,16 @@ pub(crate) fn words(own: &Path, job: &Path, core: &str) -> [OsString; 5] {
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let variables = fs::read_to_string(arguments.job.join("environment")).map_err(|error| {
+        if let Ok(why) = env::var(REFUSED) {
+            return Failure::refused(format!(
+                "the job's secret is not on {}, so this rank could not seal its messages: {why}",
+                machine::host_name()
+            ));
+        }
         Failure::refused(format!(
-            "the job's directory {} cannot be read here ({error}), so this rank could not seal its messages; where Slurm gives each job a /dev/shm of its own, call `gambeson run` inside the job (sbatch)",
-            arguments.job.display()
+            "the job's directory {} cannot be read on {} ({error}), so this rank could not seal its messages; see that slurmd there has Gambeson's plug-in for Slurm, or, where Slurm gives each job a /dev/shm of its own, call `gambeson run` inside the job (sbatch)",
+            arguments.job.display(),
+            machine::host_name()
         ))
     })?;
     let (program, rest) = arguments.command.split_first().expect("clap requires a program");
@@ -43,6 +52,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     command.args(rest);
     command.envs(variables.lines().filter_map(|line| line.split_once('=')));
     command.envs(job::variables(&arguments.job, &arguments.core, env::var_os("LD_PRELOAD")));
+    command.env_remove(REFUSED);
     let error = command.exec();
     Err(Failure::unavailable(format!("{} cannot be started ({error})", program.display())))
 }

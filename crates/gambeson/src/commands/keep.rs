@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use gambeson_interpose::connections::{inodes, other_end};
 use gambeson_keys::OF_JOB;
 use gambeson_launch::descendants;
@@ -34,13 +35,25 @@ use crate::libraries::Libraries;
 use crate::machine;
 use crate::policy_files;
 use crate::reach::frame::{self, Frame, Frames};
+use crate::reach::step;
 
-pub(crate) fn execute() -> Result<ExitCode, Failure> {
+/// Holds a job's files on another host
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// For a step of Slurm's srun, which starts the ranks itself
+    #[arg(long)]
+    step: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.step {
+        return step::execute();
+    }
     machine::close_to_others()?;
     let mut stdin = io::stdin();
     let files = bundle::receive(&mut stdin)
         .map_err(|error| Failure::refused(format!("the job's files did not arrive ({error}); start the job again")))?;
-    let job = install(&files)?;
+    let (_, job) = install(&files)?;
     if let Some(job) = &job {
         leave_nothing(job.directory().to_owned())?;
     }
@@ -222,8 +235,7 @@ fn own_address(toward: Option<&str>) -> IpAddr {
 }
 
 /// Puts the files into the job's directory here; none where that is the very directory they came from.
-fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
-    let lacking = || Failure::refused("the job's files arrived incomplete; use the same Gambeson on all hosts");
+pub(crate) fn install(files: &bundle::Files) -> Result<(Credential, Option<Job>), Failure> {
     let version = text(file(files, "version").ok_or_else(lacking)?);
     if version != job::VERSION {
         return Err(Failure::refused(format!(
@@ -243,11 +255,11 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
             here.display()
         )));
     }
+    policy_files::complete(&mut credential)?;
     // Two names of one host share its memory.
     if holder::adopt(&here, encoded) {
-        return Ok(None);
+        return Ok((credential, None));
     }
-    policy_files::complete(&mut credential)?;
     let mut libraries = Libraries::find(None)?;
     let vendor = file(files, "vendor").map(text).unwrap_or_default();
     libraries.vendor = vendor.lines().map(PathBuf::from).filter(|library| library.exists()).collect();
@@ -260,10 +272,14 @@ fn install(files: &bundle::Files) -> Result<Option<Job>, Failure> {
             job.write(name, bytes)?;
         }
     }
-    Ok(Some(job))
+    Ok((credential, Some(job)))
 }
 
-fn file<'f>(files: &'f bundle::Files, wanted: &str) -> Option<&'f Zeroizing<Vec<u8>>> {
+pub(crate) fn lacking() -> Failure {
+    Failure::refused("the job's files arrived incomplete; use the same Gambeson on all hosts")
+}
+
+pub(crate) fn file<'f>(files: &'f bundle::Files, wanted: &str) -> Option<&'f Zeroizing<Vec<u8>>> {
     files.iter().find(|(name, _)| name == wanted).map(|(_, bytes)| bytes)
 }
 

@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::thread;
@@ -23,10 +24,11 @@ use crate::failure::{Failure, STATUSES, Status};
 use crate::job::reports::{self, Reports};
 use crate::job::{self, Job, processes};
 use crate::keys::{self, ForJob};
-use crate::launcher::{Programs, Variable, all_agents};
+use crate::launcher::{Programs, Variable, all_agents, slurm};
 use crate::machine;
 use crate::plan::{Options, Plan};
 use crate::policy_files;
+use crate::reach::home::Home;
 use crate::reach::{carrier, listeners};
 use crate::report;
 use crate::supervise::{self, Start};
@@ -150,7 +152,11 @@ fn notes(plan: &Plan) {
             plan.launcher.program.display()
         ));
     }
-    if plan.hosts.several() && plan.has_mpi() {
+    if plan.by_plugin() {
+        note(
+            "other hosts get the job's secret by Gambeson's plug-in for Slurm; what else srun sends there (environment, arguments, standard streams) goes in clear",
+        );
+    } else if plan.hosts.several() && plan.has_mpi() {
         let carrier = if plan.daemons { "their daemons (gambesond)".to_owned() } else { plan.ssh.join(" ") };
         note(&format!("other hosts are reached by {carrier}, and the launcher's control channel goes the same way"));
     }
@@ -197,7 +203,7 @@ fn run(
     let (policy, partitions) = policy_files::partition_keys(&plan.loaded.resolution, &job_id)?;
     let credential = Credential { partitions, job_id, job_secret, policy, tuning };
     let job = Job::create(&credential, &plan.libraries, plan.may_use_slurm())?;
-    drop(credential);
+    let home = plan.by_plugin().then(|| Home::open(credential, job.directory())).transpose()?;
     if let Some(keys) = keys {
         job.hold(OF_JOB, keys);
     }
@@ -207,7 +213,14 @@ fn run(
         job.write("trace", trace.limit.to_string().as_bytes())?;
     }
     let about = about(plan);
-    let environment = environment(plan, &job, &variables)?;
+    let mut environment = environment(plan, &job, &variables)?;
+    let files = home.as_ref().map(|home| home.files(&job)).transpose()?;
+    if let Some(files) = &files {
+        environment.push((slurm::VARIABLE.to_owned(), files.as_raw_fd().to_string().into()));
+        if env::var_os(ENDS_TOGETHER).is_none() {
+            environment.push((ENDS_TOGETHER.to_owned(), "1".into()));
+        }
+    }
     let arguments = plan.arguments(job.directory());
     let start = Start { program: &plan.launcher.program, arguments: &arguments, environment: &environment };
     let mut glances = 0;
@@ -289,7 +302,7 @@ fn environment(plan: &Plan, job: &Job, variables: &[Variable]) -> Result<Vec<(St
     if !plan.has_mpi() {
         environment.extend(all_agents(&job.agent()).into_iter().map(|(name, value)| (name.to_owned(), value.into())));
     }
-    if plan.hosts.several() {
+    if plan.hosts.several() && !plan.by_plugin() {
         let hooks = (plan.launcher.dialect().agent)(&job.agent()).map_err(Failure::refused)?;
         if plan.daemons {
             environment.push((carrier::VARIABLE.to_owned(), "daemon".into()));
@@ -431,6 +444,9 @@ fn list<T: ToString>(items: &[T]) -> String {
     }
 }
 
+/// Has srun end a step one of whose ranks has failed, as every mpiexec does: the others would wait for a rank that was
+/// refused.
+const ENDS_TOGETHER: &str = "SLURM_KILL_BAD_EXIT";
 /// What is said when a trace is asked for and nothing of messages inside hosts.
 const FORCED: &str =
     "--trace takes messages between processes of one host through the provider too, as --intra-host sealed does";

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use gambeson_keys::OF_JOB;
@@ -87,6 +88,14 @@ fn in_use(file: &mut fs::File) -> io::Result<u64> {
     let used = file.read_exact(&mut page).ok().and_then(|()| EndpointFile::used(&page));
     file.rewind()?;
     Ok(used.map_or(length, |used| used.min(length)))
+}
+
+/// What another host gets of a job: its files, its secrets, and the directory that they are for.
+pub(crate) fn to_travel(job: &Path) -> Result<Files, String> {
+    let mut files = pack(job, |name| CARRIED.contains(&name)).map_err(|error| error.to_string())?;
+    files.extend(secrets(job)?);
+    files.push(("directory".to_owned(), Zeroizing::new(job.as_os_str().as_bytes().to_vec())));
+    Ok(files)
 }
 
 pub(crate) fn send(to: &mut impl Write, files: &Files) -> io::Result<()> {

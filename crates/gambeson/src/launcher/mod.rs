@@ -41,6 +41,8 @@ pub(crate) struct Launcher {
     pub(crate) version: String,
     /// What will be executed.
     pub(crate) program: PathBuf,
+    /// Of srun: whether Gambeson's plug-in is in it, which takes the job's secret to other hosts.
+    pub(crate) plugin: bool,
     /// Under srun: that of the MPI which the program seems to be of.
     behind: Option<Box<Launcher>>,
 }

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Flavour, Launcher};
+use super::{Flavour, Launcher, slurm};
 use crate::failure::Failure;
+use crate::reach::step::PLUGIN;
 
 /// The same, of a program that may be no launcher at all: then it is one of links. What speaks of launchers and is none
 /// that is known stays refused, for nobody knows what it starts where.
@@ -20,7 +21,7 @@ pub(crate) fn recognise_any(name: &OsStr) -> Result<Launcher, Failure> {
     if looks_like_a_launcher(&program) {
         return recognise(name);
     }
-    Ok(Launcher { flavour: Flavour::None, version: "no MPI".to_owned(), program, behind: None })
+    Ok(Launcher { flavour: Flavour::None, version: "no MPI".to_owned(), program, plugin: false, behind: None })
 }
 
 /// Recognises the MPI behind the name it is given.
@@ -36,7 +37,10 @@ pub(crate) fn recognise(name: &OsStr) -> Result<Launcher, Failure> {
         ))
     })?;
     match flavour(&answer) {
-        Some((flavour, version)) => Ok(Launcher { flavour, version, program, behind: None }),
+        Some((flavour, version)) => {
+            let plugin = answer.lines().any(|line| line == PLUGIN);
+            Ok(Launcher { flavour, version, program, plugin, behind: None })
+        }
         None => Err(unknown(name, "says nothing of an MPI known here when asked for its version")),
     }
 }
@@ -90,6 +94,8 @@ fn script(path: &Path) -> Option<String> {
 fn ask(program: &Path) -> Result<String, String> {
     let mut child = Command::new(program)
         .arg("--version")
+        // A plug-in of Gambeson's in srun says what it is in front of that.
+        .env(slurm::VARIABLE, "?")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -128,7 +134,7 @@ fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
 
 /// Who an answer to `--version` comes from.
 pub(super) fn flavour(answer: &str) -> Option<(Flavour, String)> {
-    let first = answer.lines().find(|line| !line.trim().is_empty())?.trim();
+    let first = answer.lines().find(|line| !line.trim().is_empty() && !line.starts_with(slurm::OF_PLUGIN))?.trim();
     if answer.contains("Intel(R) MPI Library") {
         return Some((Flavour::Intel, first.to_owned()));
     }

@@ -1,8 +1,8 @@
 //! Slurm's srun, which starts the ranks of any MPI, through a daemon on each host.
 //!
 //! What each rank needs goes through the daemons on the command line (`gambeson enter`), for a site may change the
-//! environment; the secret itself stays in this host's memory. So all ranks must be here, and which hosts there will be
-//! must be known before.
+//! environment. The secret itself stays in this host's memory, so that all ranks must be here, and which hosts there will be
+//! must be known before; unless Gambeson's plug-in is in srun, which takes it to the others ([`crate::reach::step`]).
 
 use std::env;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub(super) const DIALECT: Dialect = Dialect {
     variables,
     agent: |_| {
         Err(
-            "srun carries what it is given in clear; use the MPI's own mpiexec inside the allocation, which goes over ssh",
+            "srun carries what it is given in clear, and Gambeson's plug-in for Slurm, of this version, is not in it; ask the administrator for it, or use the MPI's own mpiexec inside the allocation, which goes over ssh",
         )
     },
     one_sided: |request| {
@@ -42,22 +42,34 @@ fn variables(request: &Request<'_>) -> Vec<Variable> {
     variables
 }
 
-/// The hosts of a step: the allocation's, or the one that the command line holds it to.
-pub(crate) fn hosts(said: &[Said], arguments: &[OsString]) -> Result<Hosts, Failure> {
-    let elsewhere = said.iter().any(|said| said.meaning == Meaning::Elsewhere)
-        || arguments.iter().any(|argument| argument == ":")
+/// The hosts of a step: the allocation's, or the one that the command line holds it to; with the plug-in whichever srun
+/// chooses.
+pub(crate) fn hosts(said: &[Said], arguments: &[OsString], plugin: bool) -> Result<Hosts, Failure> {
+    let in_parts = arguments.iter().any(|argument| argument == ":")
+        || said.iter().any(|said| said.written.starts_with("--het-group"))
         || env::var_os("SLURM_HET_SIZE").is_some();
-    if let Some(hosts) = held_to(said).filter(|_| !elsewhere) {
-        return Ok(Hosts::of(hosts));
-    }
-    match slurm_allocation() {
-        Some(hosts) if !elsewhere => Ok(Hosts::of(hosts)),
-        _ => Err(Failure::refused(format!(
-            "srun chooses the hosts of this job when it runs, and the job's secret is in the memory of this host alone; run inside an allocation of this host (sbatch, salloc), or say: srun -N 1 -w {}",
+    let elsewhere = in_parts || said.iter().any(|said| said.meaning == Meaning::Elsewhere);
+    let known = held_to(said).or_else(slurm_allocation).filter(|_| !elsewhere);
+    match known {
+        Some(hosts) => Ok(Hosts::of(hosts)),
+        None if plugin && in_parts => Err(Failure::refused(
+            "srun would start a step in several parts (a heterogeneous job), for each of which the job's secret would have to be taken to its hosts; start one part, or use the MPI's own mpiexec",
+        )),
+        None if plugin => Ok(Hosts { remote: vec!["those that srun chooses".to_owned()] }),
+        None => Err(Failure::refused(format!(
+            "srun chooses the hosts of this job when it runs, and the job's secret is in the memory of this host alone; run inside an allocation of this host (sbatch, salloc), or say: srun -N 1 -w {}; or ask the administrator for Gambeson's plug-in for Slurm, of this version",
             machine::host_name()
         ))),
     }
 }
+
+/// How `gambeson run` speaks to the plug-in in srun: a question in recognising it, and later the number of the descriptor
+/// that has the job's files.
+pub(crate) const VARIABLE: &str = "GAMBESON_SLURM";
+/// In which tasks find why their host has no files.
+pub(crate) const REFUSED: &str = "GAMBESON_REFUSED";
+/// How the plug-in's word for itself begins, whatever its version.
+pub(crate) const OF_PLUGIN: &str = "GBSNSLM";
 
 /// The hosts that -w names, if -N leaves room for no others: by itself -w is where a step begins.
 fn held_to(said: &[Said]) -> Option<Vec<String>> {
