@@ -44,6 +44,18 @@ install-python: python ## the Python package into PYTHON (default: python3, a vi
 	$(PYTHON) -m pip install --disable-pip-version-check --force-reinstall --no-deps \
 	  "$$(ls -t $(TARGET)/wheels/gambeson-*.whl | head -1)"
 
+SPANK := $(TARGET)/slurm/gambeson_spank.so
+.PHONY: spank
+spank: ## the plug-in for Slurm, against this host's Slurm and MUNGE: docs/slurm.md
+	@mkdir -p $(dir $(SPANK))
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -DGAMBESON='"$(PREFIX)/bin/gambeson"' $(CPPFLAGS) \
+	  -o $(SPANK) packaging/slurm/gambeson_spank.c -lmunge
+
+.PHONY: install-spank
+install-spank: spank ## install it as PREFIX/lib/gambeson/gambeson_spank.so
+	@install -D -m 755 $(SPANK) "$(DESTDIR)$(PREFIX)/lib/gambeson/gambeson_spank.so"
+	@echo "add to plugstack.conf on all hosts: optional $(PREFIX)/lib/gambeson/gambeson_spank.so"
+
 .PHONY: demo
 demo: ## a real program on real input, plain and sealed, with a capture running: build/demo/demo.png
 	@tools/bootstrap.sh demo

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,15 +41,15 @@ SPANK_PLUGIN(gambeson, 1);
 
 /* What `gambeson run` tells srun: the number of a descriptor, or that it asks whether there is a plug-in. */
 #define FROM_RUN "GAMBESON_SLURM"
-/* The credential on its way. Slurm lets names that begin so pass even --export=NONE. */
-#define SEALED "SPANK_GAMBESON"
+/* The credential on its way. Names that begin so pass even --export=NONE. */
+#define SEALED "SLURM_GAMBESON"
 /* What `gambeson enter` says before it refuses. */
 #define REFUSED "GAMBESON_REFUSED"
 /* The last letter counts changes of what srun's side and slurmstepd's say to each other, and to `gambeson`. */
 #define MAGIC "GBSNSLM1"
 #define HEADER (sizeof MAGIC - 1 + 2 * sizeof(uint32_t))
-/* munged takes no more at once. */
-#define FILES_MAX (1 << 20)
+/* munged takes a message of 1 MiB, in which it writes bytes as base64. */
+#define FILES_MAX (512 << 10)
 #define START_SECONDS 30
 #define END_SECONDS 30
 
@@ -95,9 +96,19 @@ static bool header(spank_t spank, unsigned char *into)
 
 /* ---- in srun, as the user */
 
+/* Says it, and leaves it where `gambeson run` looks, which then ends the job. */
 static int refuse_start(const char *what, const char *why)
 {
+	const char *job = getenv("GAMBESON_JOB");
+	char path[512];
 	slurm_error("gambeson: %s (%s), so the job's secret cannot be taken to its hosts", what, why);
+	if (job && snprintf(path, sizeof path, "%s/refused-%d", job, (int)getpid()) < (int)sizeof path) {
+		int word = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (word >= 0) {
+			dprintf(word, "srun\ngambeson: %s (%s), so the job's secret cannot be taken to its hosts\n", what, why);
+			close(word);
+		}
+	}
 	return -1;
 }
 
@@ -161,22 +172,44 @@ __attribute__((format(printf, 2, 3))) static void refuse(spank_t spank, const ch
 	va_start(arguments, format);
 	vsnprintf(sentence, sizeof sentence, format, arguments);
 	va_end(arguments);
+	/* Part of it may be the user's. */
+	for (char *at = sentence; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 127)
+			*at = '?';
 	slurm_error("gambeson: %s", sentence);
 	spank_setenv(spank, REFUSED, sentence, 1);
 }
 
-/* Becomes `gambeson keep` of the user. It is no child of slurmstepd, which ends its children with the tasks. */
-static void become(const char *program, uid_t uid, gid_t gid, int stream)
+static void close_others(void)
 {
-	char *words[] = {"gambeson", "keep", "--step", NULL};
+#ifdef SYS_close_range
+	if (!syscall(SYS_close_range, 3, ~0U, 0))
+		return;
+#endif
+	/* Linux before 5.9. */
+	for (int open = sysconf(_SC_OPEN_MAX) - 1; open > 2; open--)
+		close(open);
+}
+
+/* Becomes `gambeson keep` of the user. It is no child of slurmstepd, which ends its children with the tasks. */
+static void become(const char *program, uint32_t hosts, uid_t uid, gid_t gid, int stream)
+{
+	char count[16];
+	snprintf(count, sizeof count, "%u", (unsigned)hosts);
+	char *words[] = {"gambeson", "keep", "--step", count, NULL};
 	char *environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", NULL};
 	int nowhere = open("/dev/null", O_WRONLY);
 	if (setsid() < 0 || fork() != 0)
 		_exit(0);
+	/* slurmstepd blocks signals, and not all of its descriptors are closed by execve. */
+	sigset_t none;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
 	umask(077);
 	if (setgroups(1, &gid) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid) || chdir("/") || nowhere < 0 ||
-	    dup2(stream, 0) < 0 || dup2(stream, 1) < 0 || dup2(nowhere, 2) < 0 || syscall(SYS_close_range, 3, ~0U, 0))
+	    dup2(stream, 0) < 0 || dup2(stream, 1) < 0 || dup2(nowhere, 2) < 0)
 		_exit(1);
+	close_others();
 	execve(program, words, environment);
 	/* Whoever reads the stream takes what is no promise for the reason. */
 	dprintf(1, "%s cannot be started (%s); say in plugstack.conf where it is, gambeson=PROGRAM\n", program, strerror(errno));
@@ -184,7 +217,7 @@ static void become(const char *program, uid_t uid, gid_t gid, int stream)
 }
 
 /* Starts it with the step's files. What it says is in `said`, a line; false if nothing came. */
-static bool keep(const char *program, uid_t uid, gid_t gid, const unsigned char *files, size_t length, char *said, size_t room)
+static bool keep(const char *program, uint32_t hosts, uid_t uid, gid_t gid, const unsigned char *files, size_t length, char *said, size_t room)
 {
 	int ends[2];
 	struct timeval patience = {.tv_sec = START_SECONDS};
@@ -192,7 +225,7 @@ static bool keep(const char *program, uid_t uid, gid_t gid, const unsigned char 
 		return false;
 	pid_t child = fork();
 	if (child == 0)
-		become(program, uid, gid, ends[1]);
+		become(program, hosts, uid, gid, ends[1]);
 	close(ends[1]);
 	keeper = ends[0];
 	if (child < 0 || waitpid(child, NULL, 0) < 0)
@@ -220,12 +253,14 @@ static void open_sealed(spank_t spank, const char *sealed, int count, char **opt
 	int length = 0;
 	uid_t uid, sealer = -1;
 	gid_t gid;
+	uint32_t hosts;
 	char said[512];
 	munge_ctx_t context = munge(count, options);
 	munge_err_t opened = context ? munge_decode(sealed, context, (void **)&files, &length, &sealer, NULL) : EMUNGE_NO_MEMORY;
 	if (opened != EMUNGE_SUCCESS) {
 		refuse(spank, "munged of this host did not open the job's files (%s)", munge_strerror(opened));
-	} else if (!header(spank, wanted) || spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_GID, &gid)) {
+	} else if (!header(spank, wanted) || spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_GID, &gid) ||
+		   spank_get_item(spank, S_JOB_NNODES, &hosts)) {
 		refuse(spank, "Slurm does not say whose step this is");
 	} else if (sealer != uid) {
 		refuse(spank, "the job's files were sealed by user %u, and this step is user %u's", (unsigned)sealer, (unsigned)uid);
@@ -233,8 +268,8 @@ static void open_sealed(spank_t spank, const char *sealed, int count, char **opt
 		refuse(spank, "the job's files were sealed by another version of this plug-in; install the same on all hosts");
 	} else if (memcmp(files, wanted, HEADER)) {
 		refuse(spank, "the job's files were sealed for another step");
-	} else if (!keep(option(count, options, "gambeson", GAMBESON), uid, gid, files + HEADER, length - HEADER, said, sizeof said)) {
-		refuse(spank, "`gambeson keep` said nothing for %d seconds", START_SECONDS);
+	} else if (!keep(option(count, options, "gambeson", GAMBESON), hosts, uid, gid, files + HEADER, length - HEADER, said, sizeof said)) {
+		refuse(spank, "`gambeson keep` did not answer there; see what slurmd's log says");
 	} else if (strcmp(said, MAGIC)) {
 		refuse(spank, "%s", said);
 	}
@@ -258,6 +293,7 @@ int slurm_spank_init(spank_t spank, int count, char **options)
 		if (!strncmp(*environment, SEALED "=", sizeof SEALED)) {
 			char *sealed = strdup(*environment + sizeof SEALED);
 			spank_unsetenv(spank, SEALED);
+			spank_unsetenv(spank, FROM_RUN);
 			spank_unsetenv(spank, REFUSED);
 			if (sealed)
 				open_sealed(spank, sealed, count, options);

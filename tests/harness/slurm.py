@@ -52,7 +52,7 @@ SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 PlugStackConfig={folder}/plugstack.conf
-{nodes}
+{lines}
 PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE:8
 """
 
@@ -91,7 +91,7 @@ class Slurm:
             self._daemon("slurmd", "-D", "-N", node)
         self._wait("its nodes", self._idle)
 
-    def _configure(self, controller: str, ctld: int, socket: str, nodes: Sequence[str]) -> None:
+    def _configure(self, controller: str, ctld: int, socket: str, lines: Sequence[str]) -> None:
         folder = self.folder
         text = _CONF.format(
             name=f"gbt{os.getpid()}",
@@ -100,7 +100,7 @@ class Slurm:
             user=_user(),
             folder=folder,
             socket=socket,
-            nodes="\n".join(nodes),
+            lines="\n".join(lines),
         )
         (folder / "slurm.conf").write_text(text)
         (folder / "plugstack.conf").touch()

@@ -39,7 +39,9 @@ class SlurmHosts(Slurm):
         for host in self.network.names:
             self.keepers[host] = self._host(host)
         nodes = [f"NodeName={node} NodeAddr={self.network.address(node)} CPUs=8 State=UNKNOWN" for node in self.nodes]
-        self._configure(f"{self.login}({self.network.address(self.login)})", 6817, SOCKET, nodes)
+        controller = f"{self.login}({self.network.address(self.login)})"
+        # /tmp is one for all hosts here, and PMIx has folders in it.
+        self._configure(controller, 6817, SOCKET, ["TmpFS=/run", *nodes])
         for host in self.network.names:
             self._munged(f"munged-{host}", SOCKET, self.on(host))
         for host in self.network.names:

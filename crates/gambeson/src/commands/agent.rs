@@ -19,6 +19,7 @@ use gambeson_interpose::connections::{Socket, sockets};
 use gambeson_launch::wire::Variable;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 use crate::job::bundle;

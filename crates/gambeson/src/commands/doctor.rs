@@ -106,6 +106,11 @@ impl Findings {
                 ),
                 _ => self.fine("program's mpi", format!("{}, to judge by {}", mpi.version, mpi.program.display())),
             }
+            if launcher.plugin {
+                self.fine("srun", "has Gambeson's plug-in, which takes the job's secret to other hosts");
+            } else {
+                self.note("srun", "has no plug-in of Gambeson's, of this version: it serves jobs of this host alone");
+            }
         }
         let words = &arguments.options.command[1..];
         let programs = command_line::programs(launcher.dialect(), words);

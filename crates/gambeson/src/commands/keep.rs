@@ -40,14 +40,14 @@ use crate::reach::step;
 /// Holds a job's files on another host
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// For a step of Slurm's srun, which starts the ranks itself
-    #[arg(long)]
-    step: bool,
+    /// For a step of Slurm's srun on so many hosts, which starts the ranks itself
+    #[arg(long, value_name = "HOSTS")]
+    step: Option<u32>,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.step {
-        return step::execute();
+    if let Some(hosts) = arguments.step {
+        return step::execute(hosts);
     }
     machine::close_to_others()?;
     let mut stdin = io::stdin();

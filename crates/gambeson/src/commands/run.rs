@@ -233,7 +233,10 @@ fn run(
         reports::alarming(job.directory())
     })?;
     let lost = wait_for_agents(&job, if trace.is_some() { TRACES_GRACE } else { AGENTS_GRACE });
-    let reports = Reports::read(job.directory(), job.keys());
+    let mut reports = Reports::read(job.directory(), job.keys());
+    if !status.success() && reports.refusals.is_empty() {
+        reports.refusals.extend(home.as_ref().and_then(|home| home.missing(status)));
+    }
     // A job that ended well may have left servers running on purpose.
     let failed = !status.success() || !reports.refusals.is_empty() || !lost.is_empty();
     let ended = if failed { processes::end(job.directory()) } else { 0 };

@@ -1,33 +1,52 @@
 //! Where the hosts of a step of Slurm's srun bring what their ranks leave: a link to `gambeson run`.
 //!
 //! ```text
-//! keep --step  arrived()                    its tasks start after the answer; the host counts as lost until it is done
+//! keep --step  arrived(hosts of the step)   its tasks start after the answer; the host counts as lost until it is done
 //!              report(name, offset, bytes)  a part of a file of the job's directory, as often as it changes
 //!              done()
 //! ```
 //! Both ends prove that they hold the job's secret; everything is sealed.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gambeson_launch::wire;
 use gambeson_link::{Attributes, Capability, Config, Domain, Endpoint, Handlers, Protection, Request, Startpoint};
 use gambeson_proto::credential::Credential;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use zeroize::Zeroizing;
 
 use crate::commands::agent::{MARK, safe};
-use crate::failure::Failure;
+use crate::failure::{Failure, Status};
+use crate::job::reports::Refusal;
 use crate::job::{Job, bundle};
 
 /// `gambeson run`'s end.
 pub(crate) struct Home {
+    arrivals: Arc<Mutex<Arrivals>>,
     endpoint: Endpoint,
     _domain: Domain,
+}
+
+#[derive(Default)]
+struct Arrivals {
+    hosts: BTreeSet<String>,
+    /// How many there are to be, as they say.
+    expected: usize,
+}
+
+impl Arrivals {
+    fn arrive(&mut self, host: &str, said: &[u8]) -> Result<(), String> {
+        self.expected = wire::decode::<u32>(said)? as usize;
+        self.hosts.insert(host.to_owned());
+        Ok(())
+    }
 }
 
 impl Home {
@@ -40,15 +59,37 @@ impl Home {
         config.listen = own_addresses().into_iter().map(|address| SocketAddr::new(address, 0)).collect();
         config.shm = false;
         let domain = Domain::open(config).map_err(cannot)?;
-        let directories = [(); 3].map(|()| job.to_owned());
-        let [arrived, report, done] = directories;
+        let arrivals = Arc::new(Mutex::<Arrivals>::default());
+        let arriving = arrivals.clone();
+        let [arrived, report, done] = [(); 3].map(|()| job.to_owned());
         let handlers = Handlers::new()
-            .queued(ARRIVED, move |request| answer(request, |host, _| Ok(fs::write(mark(&arrived, host), b"")?)))
+            .queued(ARRIVED, move |request| {
+                answer(request, |host, said| {
+                    arriving.lock().unwrap_or_else(PoisonError::into_inner).arrive(host, said)?;
+                    Ok(fs::write(mark(&arrived, host), b"")?)
+                });
+            })
             .queued(REPORT, move |request| answer(request, |host, said| file(&report, host, said)))
             .queued(DONE, move |request| answer(request, |host, _| Ok(fs::remove_file(mark(&done, host))?)));
         let attributes = Attributes::default().protection(Protection::Privacy).message_max(2 * PART);
         let endpoint = domain.endpoint(attributes, handlers).map_err(cannot)?;
-        Ok(Self { endpoint, _domain: domain })
+        Ok(Self { arrivals, endpoint, _domain: domain })
+    }
+
+    /// Of a step that has failed: whether hosts are missing, which cannot say so themselves without the job's secret. If
+    /// none has come, srun may have failed by itself.
+    pub(crate) fn missing(&self, status: ExitStatus) -> Option<Refusal> {
+        let arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let who = match (arrivals.hosts.len(), status.code()) {
+            (0, Some(REFUSED | TERMINATED)) => "all hosts of the step".to_owned(),
+            (came, _) if came < arrivals.expected => {
+                format!("{} of the step's {} hosts", arrivals.expected - came, arrivals.expected)
+            }
+            _ => return None,
+        };
+        let sentence =
+            "gambeson: the job's secret did not arrive there; what srun and the ranks said above names the cause";
+        Some(Refusal { who, sentence: sentence.to_owned() })
     }
 
     /// The job's files for its hosts, and the way here, in memory without a name, which the launcher inherits.
@@ -61,6 +102,12 @@ impl Home {
             memfd_create(c"gambeson-job", MemfdFlags::ALLOW_SEALING).map_err(|cause| cannot(cause.to_string()))?;
         let mut memory = File::from(memory);
         bundle::send(&mut memory, &files).map_err(|cause| cannot(cause.to_string()))?;
+        let length = memory.metadata().map_or(u64::MAX, |about| about.len());
+        if length > FILES_MAX {
+            return Err(cannot(format!(
+                "they have {length} bytes, and munged takes {FILES_MAX}; the policy, the site's directory and the keys of files count"
+            )));
+        }
         let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
         fcntl_add_seals(&memory, seals).map_err(|cause| cannot(cause.to_string()))?;
         Ok(memory.into())
@@ -75,7 +122,7 @@ pub(crate) struct Way {
 
 impl Way {
     /// Connects, and says that this host is one of the job's.
-    pub(crate) fn open(credential: Credential, way: &[u8]) -> Result<Self, Failure> {
+    pub(crate) fn open(credential: Credential, way: &[u8], hosts: u32) -> Result<Self, Failure> {
         let cannot = |cause: &dyn std::fmt::Display| {
             Failure::refused(format!(
                 "this host does not reach `gambeson run` ({cause}); see that the host of srun lets its nodes connect"
@@ -86,7 +133,7 @@ impl Way {
         config.patience = PATIENCE;
         let domain = Domain::open(config).map_err(|cause| cannot(&cause))?;
         let startpoint = domain.startpoint(&way, PATIENCE).map_err(|cause| cannot(&cause))?;
-        startpoint.call(ARRIVED, &[], PATIENCE).map_err(|cause| cannot(&cause))?;
+        startpoint.call(ARRIVED, &wire::encode(&hosts), PATIENCE).map_err(|cause| cannot(&cause))?;
         Ok(Self { startpoint, _domain: domain })
     }
 
@@ -163,9 +210,14 @@ fn global_v6(table: &str) -> Vec<IpAddr> {
 
 /// What of the job's files says where `gambeson run` is.
 pub(crate) const HOME: &str = "home";
+/// What a rank without the job's files ends with, and what srun then ends the others with.
+const REFUSED: i32 = Status::Refused as i32;
+const TERMINATED: i32 = 128 + 15;
 const ARRIVED: u32 = 1;
 const REPORT: u32 = 2;
 const DONE: u32 = 3;
+/// As many bytes as the plug-in takes.
+const FILES_MAX: u64 = 512 << 10;
 /// Of a file in one message, in bytes.
 const PART: usize = 256 << 10;
 /// A host is tried at so many addresses.

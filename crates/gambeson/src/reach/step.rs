@@ -16,8 +16,8 @@ use crate::failure::Failure;
 use crate::job::{Job, bundle, processes, reports};
 use crate::machine;
 
-pub(crate) fn execute() -> Result<ExitCode, Failure> {
-    let said = arrive();
+pub(crate) fn execute(hosts: u32) -> Result<ExitCode, Failure> {
+    let said = arrive(hosts);
     let line = said.as_ref().map_or_else(ToString::to_string, |_| PLUGIN.to_owned());
     let mut stdout = io::stdout();
     let heard = writeln!(stdout, "{}", line.replace('\n', " ")).and_then(|()| stdout.flush());
@@ -41,13 +41,13 @@ struct Step {
     way: Way,
 }
 
-fn arrive() -> Result<Step, Failure> {
+fn arrive(hosts: u32) -> Result<Step, Failure> {
     machine::close_to_others()?;
     let files = bundle::receive(&mut io::stdin())
         .map_err(|error| Failure::refused(format!("the job's files did not arrive ({error}); start the job again")))?;
     let (credential, job): (Credential, _) = keep::install(&files)?;
     let home = keep::file(&files, HOME).ok_or_else(keep::lacking)?;
-    Ok(Step { job, way: Way::open(credential, home)? })
+    Ok(Step { job, way: Way::open(credential, home, hosts)? })
 }
 
 /// Until the stream ends. That a rank must not run `gambeson run` hears at once.
