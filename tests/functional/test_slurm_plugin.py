@@ -1,4 +1,4 @@
-"""`gambeson run -- srun` over several hosts of a real Slurm, to which the plug-in takes the job's secret (docs/slurm.md)."""
+"""`gambeson run -- srun` over several hosts of a real Slurm: the plug-in takes the job's secret there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +23,16 @@ pytestmark = [pytest.mark.namespaces]
 
 REFUSED = 70
 PMI = {"mpich": "pmi2", "openmpi": "pmix", "intel": "pmi2"}
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 CANARY = "CANARY-IN-A-MESSAGE"
 SUM = "from mpi4py import MPI; w = MPI.COMM_WORLD; print(f'sum {w.allreduce(w.rank + 1)}', flush=True)"
 WAIT = f"""
 import os, sys, time
 from mpi4py import MPI
 world = MPI.COMM_WORLD
-said = world.sendrecv("{CANARY}" * 64, dest=1 - world.rank, source=1 - world.rank)
-assert said == "{CANARY}" * 64
+# srun sends command lines in clear: the words are put together here.
+canary = "-".join({CANARY.split("-")}) * 64
+assert world.sendrecv(canary, dest=1 - world.rank, source=1 - world.rank) == canary
 os.write(1, b"exchanged\\n")
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.05)
@@ -77,8 +78,9 @@ def environment(mpi: Mpi) -> dict[str, str]:
     return {**mpi.common, "I_MPI_PMI_LIBRARY": "libpmi2.so.0"} if mpi.name == "intel" else mpi.common
 
 
-def run(cluster: SlurmHosts, gambeson: Path, mpi: Mpi, *options: str, program: str = SUM, prefix: Sequence[str] = ()) -> Job:
-    command = [*prefix, gambeson, "run", "--stats", "--json=report.json", "--", *srun(mpi, *options), program]
+def run(cluster: SlurmHosts, gambeson: Path, mpi: Mpi, program: str = SUM, prefix: Sequence[str] = ()) -> Job:
+    own: list[str | Path] = [gambeson, "run", f"--json={cluster.folder / 'report.json'}"]
+    command = [*prefix, *own, "--", *srun(mpi), program]
     job = cluster.run(command, env=environment(mpi))
     assert not job.timed_out and not job.survivors, job.describe()
     return job
@@ -161,7 +163,7 @@ def test_ranks_of_two_hosts(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> No
 def test_batch_script_and_allocation(cluster: SlurmHosts, gambeson: Path, mpi: Mpi, tmp_path: Path) -> None:
     """Inside a job `gambeson run` is on one of its nodes; each is a job of its own, steps beside each other too."""
     ours = f"{gambeson} run -q --json -- srun --overlap --mpi=pmi2"
-    program = f"{mpi.python} -c \"{SUM}\""
+    program = f'{mpi.python} -c "{SUM}"'
     script, output = tmp_path / "job.sh", tmp_path / "output"
     script.write_text(f"#!/bin/sh\n{ours} {program} & {ours} --export=NONE {program} & wait\n")
     cluster.run(["sbatch", "-W", "-N2", "-n2", "-o", output, script], env=environment(mpi)).check()
@@ -180,21 +182,25 @@ def test_a_rank_that_must_not_run(cluster: SlurmHosts, gambeson: Path, mpi: Mpi)
 @pytest.mark.mpis("mpich")
 def test_nothing_is_seen(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
     """Neither on a cable, nor in a process's environment or command line, nor in what Slurm writes down."""
-    tap = ["tcpdump", "-i", "any", "-U", "--immediate-mode", "-s", "0", "-w", str(cluster.folder / "cables.pcap")]
+    # Without room the kernel drops what is long.
+    options = ["-U", "--immediate-mode", "-s", "0", "-B", "65536"]
+    tap = ["tcpdump", "-i", "any", *options, "-w", f"{cluster.folder}/cables.pcap"]
     switch = ["ip", "netns", "exec", cluster.network.switch]
     with subprocess.Popen([*switch, *tap], stderr=subprocess.PIPE, text=True) as capture:
         assert capture.stderr is not None and any("listening on" in said for said in capture.stderr)
         with running(cluster, gambeson, mpi) as (job, end):
-            (directory,) = [folder for folder in cluster.inside("h1", "/dev/shm").glob("gambeson-*")]
+            (directory,) = list(cluster.inside("h1", "/dev/shm").glob("gambeson-*"))
             credential = (directory / "credential").read_bytes()
             secret = credential[26:58]
-            seen = b"".join(file(name, each).encode("latin-1") for each in processes() for name in ("environ", "cmdline"))
+            seen = b"".join(
+                file(name, each).encode("latin-1") for each in processes() for name in ("environ", "cmdline")
+            )
             for host in ("h2", "h3"):
                 kept = cluster.inside(host, f"/dev/shm/{directory.name}")
                 assert secret in (kept / "credential").read_bytes() and kept.stat().st_mode & 0o777 == 0o700
                 # Another user, as whom a step of his own runs there.
-                other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "ls", f"/dev/shm/{directory.name}"]
-                assert "Permission denied" in cluster.run(other, host=host).stderr
+                looks = [*NOBODY, "ls", f"/dev/shm/{directory.name}"]
+                assert "Permission denied" in cluster.run(looks, host=host).stderr
             end.touch()
             assert job.wait(20) == 0, (cluster.folder / "output").read_text()
         capture.terminate()
@@ -204,26 +210,108 @@ def test_nothing_is_seen(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
     # That it would be found if it were there: Slurm sends its environment in clear.
     assert b"SLURM_GAMBESON=MUNGE:" in places["cables"] and directory.name.encode() in places["cables"]
     for where, what in places.items():
-        for word in (secret, secret.hex().encode(), base64.b64encode(secret)[:40]):
+        for word in (secret, secret.hex().encode(), base64.b64encode(secret)):
             assert word not in what, f"the job's secret is in {where}"
-        assert CANARY.encode() not in what or where == "processes", f"the message is in {where}"
+        assert CANARY.encode() not in what, f"the message is in {where}"
+
+
+def test_a_credential_of_another(cluster: SlurmHosts) -> None:
+    """Who has seen one on the way can do nothing with it: it is for one step, once on each host, and its user's."""
+    asks = ["srun", "-w", "h2", "sh", "-c", "echo $GAMBESON_REFUSED; ls /dev/shm; env | grep -c SLURM_GAMBESON"]
+    step = "GBSNSLM1" + "\\0" * 8 + "files"
+
+    def said(credential: str) -> str:
+        job = cluster.run(asks, env={"SLURM_GAMBESON": credential})
+        assert job.stdout.endswith("\n0\n") and "gambeson-" not in job.stdout, job.describe()
+        return job.stdout
+
+    def seal(*options: str, prefix: Sequence[str] = (), text: str = step) -> str:
+        line = f"printf '{text}' | munge {' '.join(options)}"
+        return cluster.run([*prefix, "sh", "-c", line]).check().stdout.strip()
+
+    assert "sealed for another step" in said(seal("-u", "0"))
+    assert "sealed by user 65534, and this step is user 0's" in said(seal("-u", "0", prefix=NOBODY))
+    assert "another version of this plug-in" in said(seal(text="GBSNSLM0"))
+    assert "(Unauthorized credential)" in said(seal("-u", "65534"))
+    once = seal("-u", "0")
+    assert "another step" in said(once) and "(Replayed credential)" in said(once)
 
 
 @pytest.mark.mpis("mpich")
-def test_a_credential_that_was_seen(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
-    """Who has seen one on the way can do nothing with it: it is for one step, once on each host, and its user's."""
+def test_one_that_was_captured(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
+    """A user sends what passed on a cable in a step of his own."""
     cables = (cluster.folder / "cables.pcap").read_bytes()
-    found = re.search(rb"SLURM_GAMBESON=(MUNGE:[A-Za-z0-9+/=]+:)", cables)
-    assert found is not None, "test_nothing_is_seen has not captured one"
-    stolen = {"SLURM_GAMBESON": found[1].decode()}
-    asks = ["sh", "-c", "echo $GAMBESON_REFUSED; ls /dev/shm; env | grep -c SLURM_GAMBESON"]
-    own = cluster.run(["srun", "-w", "h2", *asks], env=stolen)
-    assert "munged of this host did not open the job's files" in own.stdout and "0" in own.stdout, own.describe()
-    assert "Replayed" in own.stdout and "gambeson-" not in own.stdout, own.describe()
-    # A munged that has forgotten what it saw, as on a host that the step had no task on.
-    sealed = [sys_path for sys_path in ("/usr/bin/munge",) if Path(sys_path).exists()]
-    assert sealed
-    fresh = cluster.run([*sealed, "--uid=0", "--uid-restriction" if False else "-U0", "-s", "x"])
-    if fresh.status == 0:
-        other = cluster.run(["srun", "-w", "h3", *asks], env={"SLURM_GAMBESON": fresh.stdout.strip()})
-        assert "by another version of this plug-in" in other.stdout, other.describe()
+    found = re.search(rb"SLURM_GAMBESON=(MUNGE:[A-Za-z0-9+/=]{200,})", cables)
+    assert found is not None, "a test before this one captures"
+    # The packets' headers stand inside it; munged of the login host says what the whole would be without them.
+    stolen = {"SLURM_GAMBESON": found[1].decode() + ":"}
+    job = cluster.run(["srun", "-N2", "-n2", "sh", "-c", "echo $GAMBESON_REFUSED; ls /dev/shm"], env=stolen)
+    assert job.stdout.count("did not open the job's files") == 2 and "gambeson-" not in job.stdout, job.describe()
+
+
+@pytest.mark.mpis("mpich")
+def test_without_the_plugin(cluster: SlurmHosts, gambeson: Path, plugin: Path, mpi: Mpi) -> None:
+    cluster.plugin("")
+    refused(run(cluster, gambeson, mpi), "srun chooses the hosts", "ask the administrator for Gambeson's plug-in")
+    job = run(cluster, gambeson, mpi, prefix=["salloc", "-Q", "-N2"])
+    refused(job, "the job uses other hosts (h[2-3])", "Gambeson's plug-in for Slurm, of this version, is not in it")
+    # Where users log in it is there, and on the nodes it is not.
+    (cluster.folder / "login-plugstack.conf").write_text(line(plugin, gambeson))
+    text = (cluster.folder / "slurm.conf").read_text()
+    (cluster.folder / "login.conf").write_text(text.replace("plugstack.conf", "login-plugstack.conf"))
+    job = run(cluster, gambeson, mpi, prefix=["env", f"SLURM_CONF={cluster.folder / 'login.conf'}"])
+    refused(job, "see that slurmd there has Gambeson's plug-in for Slurm", "did not arrive there")
+
+
+@pytest.mark.mpis("mpich")
+def test_without_munge_or_gambeson(cluster: SlurmHosts, gambeson: Path, plugin: Path, mpi: Mpi) -> None:
+    cluster.plugin(line(plugin, Path("/nonexistent/gambeson")))
+    refused(run(cluster, gambeson, mpi), "/nonexistent/gambeson cannot be started", "the job's secret is not on h2")
+    cluster.plugin(line(plugin, gambeson, "munge=/nonexistent"))
+    refused(run(cluster, gambeson, mpi), "munged of this host did not encrypt", "because of srun:")
+    # On one of the nodes alone: slurmd there has another way to its munged.
+    cluster.plugin(line(plugin, gambeson, "munge=/run/munge/link"))
+    for host in ("h1", "h2"):
+        cluster.run(["ln", "-s", "munge.socket.2", "/run/munge/link"], host=host).check()
+    refused(run(cluster, gambeson, mpi), "the job's secret is not on h3", "munged of this host did not open")
+
+
+@pytest.mark.mpis("mpich")
+def test_a_host_that_cannot_report(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
+    """A firewall that lets srun's own ports through and no others."""
+    rules = (
+        "table inet test {\n chain out {\n type filter hook output priority 0\n"
+        " ip daddr 10.77.0.1 tcp dport != { 6817, 60001-60100 } ct state new reject with tcp reset\n }\n}\n"
+    )
+    text = (cluster.folder / "slurm.conf").read_text()
+    (cluster.folder / "ports.conf").write_text(text + "SrunPortRange=60001-60100\n")
+    inside = ["ip", "netns", "exec", cluster.network.namespace("h3"), "nft"]
+    subprocess.run([*inside, "-f", "-"], input=rules, text=True, check=True)
+    try:
+        job = run(cluster, gambeson, mpi, prefix=["env", f"SLURM_CONF={cluster.folder / 'ports.conf'}"])
+    finally:
+        subprocess.run([*inside, "delete", "table", "inet", "test"], check=True)
+    refused(job, "the job's secret is not on h3", "this host does not reach `gambeson run`")
+
+
+@pytest.mark.mpis("mpich")
+def test_ends(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
+    """However a job ends, nothing of it is left on the nodes."""
+    with running(cluster, gambeson, mpi) as (job, _):
+        cluster.run(["scancel", "--signal=KILL", "--user=root"]).check()
+        assert job.wait(30) != 0
+    assert left(cluster) == {}
+    with running(cluster, gambeson, mpi) as (job, _):
+        # Its slurmstepd is killed, and with it whoever could clear up; the stream to the keeper ends.
+        for process in processes():
+            if file("cmdline", process).startswith("slurmstepd: [") and cluster.has("h3", process):
+                os.kill(int(process.name), 9)
+        cluster.run(["scancel", "--user=root"])
+        assert job.wait(60) != 0
+    assert left(cluster) == {}
+    with running(cluster, gambeson, mpi) as (job, _):
+        job.kill()
+        job.wait(10)
+    # What `gambeson run` itself had is cleared by the next one.
+    until(lambda: not {"h2", "h3", "keepers"} & left(cluster, 0).keys())
+    assert run(cluster, gambeson, mpi).status == 0

@@ -1,4 +1,4 @@
-"""A real Slurm over several hosts: network namespaces, each with a hostname, a /dev/shm, a /run and a munged of its own.
+"""A real Slurm over several hosts: network namespaces, each with its own hostname, /dev/shm, /run and munged.
 
 h1 has the controller and is where users log in; the nodes are h2 and h3.
 """
@@ -6,16 +6,12 @@ h1 has the controller and is where users log in; the nodes are h2 and h3.
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.hosts import Hosts, hosts
 from harness.jobs import Job, run_marked
-from harness.mpis import ROOT, Unavailable
 from harness.slurm import Slurm
 
 SOCKET = "/run/munge/munge.socket.2"
@@ -71,6 +67,12 @@ class SlurmHosts(Slurm):
     def inside(self, host: str, path: str) -> Path:
         """A file of a host as it is seen from here."""
         return Path(f"/proc/{self.keepers[host].pid}/root{path}")
+
+    def has(self, host: str, process: Path) -> bool:
+        """Whether a process is on a host."""
+        with contextlib.suppress(OSError):
+            return (process / "ns/net").readlink() == Path(f"/proc/{self.keepers[host].pid}/ns/net").readlink()
+        return False
 
     def run(
         self,
