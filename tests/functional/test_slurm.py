@@ -199,7 +199,7 @@ def test_a_directory_that_the_ranks_cannot_see(cluster: Slurm, gambeson: Path) -
     """As where Slurm gives each job a /dev/shm of its own."""
     alone = ["unshare", "--mount", "--", "sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh"]
     job = cluster.run([*alone, gambeson, "run", "--", "srun", "-N1", "-w", cluster.nodes[0], "echo", "started"])
-    refused(job, "cannot be read here", "call `gambeson run` inside the job (sbatch)")
+    refused(job, "cannot be read on", "call `gambeson run` inside the job (sbatch)")
     assert "started" not in job.stdout, job.describe()
 
 

@@ -241,12 +241,20 @@ def test_a_credential_of_another(cluster: SlurmHosts) -> None:
 def test_one_that_was_captured(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
     """A user sends what passed on a cable in a step of his own."""
     cables = (cluster.folder / "cables.pcap").read_bytes()
-    found = re.search(rb"SLURM_GAMBESON=(MUNGE:[A-Za-z0-9+/=]{200,})", cables)
-    assert found is not None, "a test before this one captures"
-    # The packets' headers stand inside it; munged of the login host says what the whole would be without them.
-    stolen = {"SLURM_GAMBESON": found[1].decode() + ":"}
-    job = cluster.run(["srun", "-N2", "-n2", "sh", "-c", "echo $GAMBESON_REFUSED; ls /dev/shm"], env=stolen)
-    assert job.stdout.count("did not open the job's files") == 2 and "gambeson-" not in job.stdout, job.describe()
+    found = re.search(rb"SLURM_GAMBESON=(MUNGE:[A-Za-z0-9+/=]{200,}:)", cables)
+    assert found is not None, "the test before this one captures"
+    command = ["srun", "-N2", "-n2", "sh", "-c", "echo $GAMBESON_REFUSED; ls /dev/shm"]
+    job = cluster.run(command, env={"SLURM_GAMBESON": found[1].decode()})
+    assert job.stdout.count("(Replayed credential)") == 2 and "gambeson-" not in job.stdout, job.describe()
+
+
+@pytest.mark.mpis("mpich")
+def test_doctor(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
+    job = cluster.run([gambeson, "doctor", "--", *srun(mpi), SUM]).check()
+    assert "has Gambeson's plug-in" in job.stdout, job.describe()
+    assert "those that srun chooses; the secret goes there by Gambeson's plug-in for Slurm" in job.stdout, (
+        job.describe()
+    )
 
 
 @pytest.mark.mpis("mpich")

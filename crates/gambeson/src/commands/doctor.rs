@@ -221,10 +221,13 @@ impl Findings {
             Err(refused) => self.note("one-sided", format!("refused: {}. {}", refused.cause, refused.remedy)),
         }
         if plan.hosts.several() {
-            self.fine(
-                "hosts",
-                format!("this one and {}; the secret goes there over ssh", plan.hosts.remote.join(", ")),
-            );
+            let carrier = match (plan.by_plugin(), plan.daemons) {
+                (true, _) => "by Gambeson's plug-in for Slurm",
+                (false, true) => "by their daemons",
+                (false, false) => "over ssh",
+            };
+            let hosts = plan.hosts.remote.join(", ");
+            self.fine("hosts", format!("this one and {hosts}; the secret goes there {carrier}"));
         } else {
             self.fine("hosts", "this one");
         }
