@@ -1,11 +1,11 @@
-/* Gambeson's plug-in for Slurm (SPANK, spank(8)): takes a job's secret from `gambeson run -- srun` to the hosts of its step.
+/* Gambeson's plug-in for Slurm (SPANK, spank(8)): takes the secret of `gambeson run -- srun` to the hosts of its step.
  *
  *   gambeson run ── srun, this plug-in ── MUNGE credential for root, in the step's environment ──┐
  *        │                                                                                       │
  *        └═ link ═ gambeson keep, as the user ── stream ── slurmstepd, this plug-in ── munged ───┘
  *
- * In srun it reads the job's files from a descriptor that `gambeson run` left open, and has munged encrypt them, with the
- * step that they are for, so that root alone can have them back. In slurmstepd, which is root, it takes the credential out
+ * In srun it reads the job's files from a descriptor that `gambeson run` left open, and has munged encrypt them, with
+ * the step that they are for, so that root alone can have them back. In slurmstepd, which is root, it takes the credential out
  * of the environment, has munged open it (once on each host), compares user, job and step, and hands the files to
  * `gambeson keep`, which it starts as the user and which keeps them in memory until the step has ended. No task runs
  * without the files: where something is wrong, `gambeson enter`, through which tasks start, says the sentence left here.
@@ -131,7 +131,8 @@ int slurm_spank_local_user_init(spank_t spank, int count, char **options)
 	unsetenv(SEALED);
 	struct stat file;
 	if (fstat(from, &file) || !S_ISREG(file.st_mode))
-		return refuse_start("the descriptor of the job's files did not reach srun", "start srun itself, not a script that closes it");
+		return refuse_start("the descriptor of the job's files did not reach srun",
+				    "start srun itself, not a script that closes it");
 	if (file.st_size <= 0 || file.st_size > FILES_MAX)
 		return refuse_start("the job's files are too long for munged", "their policy and the site's directory count");
 	size_t length = HEADER + file.st_size;
@@ -212,12 +213,14 @@ static void become(const char *program, uint32_t hosts, uid_t uid, gid_t gid, in
 	close_others();
 	execve(program, words, environment);
 	/* Whoever reads the stream takes what is no promise for the reason. */
-	dprintf(1, "%s cannot be started (%s); say in plugstack.conf where it is, gambeson=PROGRAM\n", program, strerror(errno));
+	dprintf(1, "%s cannot be started (%s); say in plugstack.conf where it is, gambeson=PROGRAM\n", program,
+		strerror(errno));
 	_exit(1);
 }
 
 /* Starts it with the step's files. What it says is in `said`, a line; false if nothing came. */
-static bool keep(const char *program, uint32_t hosts, uid_t uid, gid_t gid, const unsigned char *files, size_t length, char *said, size_t room)
+static bool keep(const char *program, uint32_t hosts, uid_t uid, gid_t gid, const unsigned char *files, size_t length,
+		 char *said, size_t room)
 {
 	int ends[2];
 	struct timeval patience = {.tv_sec = START_SECONDS};
@@ -256,24 +259,28 @@ static void open_sealed(spank_t spank, const char *sealed, int count, char **opt
 	uint32_t hosts;
 	char said[512];
 	munge_ctx_t context = munge(count, options);
-	munge_err_t opened = context ? munge_decode(sealed, context, (void **)&files, &length, &sealer, NULL) : EMUNGE_NO_MEMORY;
+	munge_err_t opened = EMUNGE_NO_MEMORY;
+	if (context)
+		opened = munge_decode(sealed, context, (void **)&files, &length, &sealer, NULL);
 	if (opened != EMUNGE_SUCCESS) {
 		refuse(spank, "munged of this host did not open the job's files (%s)", munge_strerror(opened));
-	} else if (!header(spank, wanted) || spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_GID, &gid) ||
-		   spank_get_item(spank, S_JOB_NNODES, &hosts)) {
+	} else if (!header(spank, wanted) || spank_get_item(spank, S_JOB_UID, &uid) ||
+		   spank_get_item(spank, S_JOB_GID, &gid) || spank_get_item(spank, S_JOB_NNODES, &hosts)) {
 		refuse(spank, "Slurm does not say whose step this is");
 	} else if (sealer != uid) {
-		refuse(spank, "the job's files were sealed by user %u, and this step is user %u's", (unsigned)sealer, (unsigned)uid);
+		refuse(spank, "the job's files were sealed by user %u, and this step is user %u's", (unsigned)sealer,
+		       (unsigned)uid);
 	} else if (length < (int)HEADER || memcmp(files, MAGIC, sizeof MAGIC - 1)) {
 		refuse(spank, "the job's files were sealed by another version of this plug-in; install the same on all hosts");
 	} else if (memcmp(files, wanted, HEADER)) {
 		refuse(spank, "the job's files were sealed for another step");
-	} else if (!keep(option(count, options, "gambeson", GAMBESON), hosts, uid, gid, files + HEADER, length - HEADER, said, sizeof said)) {
+	} else if (!keep(option(count, options, "gambeson", GAMBESON), hosts, uid, gid, files + HEADER, length - HEADER, said,
+			 sizeof said)) {
 		refuse(spank, "`gambeson keep` did not answer there; see what slurmd's log says");
 	} else if (strcmp(said, MAGIC)) {
 		refuse(spank, "%s", said);
 	}
-	/* A credential that is not the user's, or comes twice, is opened all the same. */
+	/* MUNGE hands out what it has opened, in sentences' cases too. */
 	if (files) {
 		explicit_bzero(files, length);
 		free(files);

@@ -173,6 +173,14 @@ def test_batch_script_and_allocation(cluster: SlurmHosts, gambeson: Path, mpi: M
     assert job.status == 0 and job.stdout.count("sum 3") == 2, job.describe()
 
 
+def test_status_of_the_program(cluster: SlurmHosts, gambeson: Path) -> None:
+    """Of a step on one host of an allocation of two."""
+    step = ["srun", "-N1", "-n1", "-w", "h3", "sh", "-c", "exit 7"]
+    command: list[str | Path] = ["salloc", "-Q", "-N2", gambeson, "run", "--", *step]
+    job = cluster.run(command)
+    assert job.status == 7 and "refused" not in job.stderr, job.describe()
+
+
 @pytest.mark.mpis("mpich")
 def test_a_rank_that_must_not_run(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
     program = f"import os; os.environ['SLURM_PROCID'] == '1' and os.environ.update(FI_PROVIDER='tcp'); {SUM}"
