@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.namespaces]
 
 REFUSED = 70
 PMI = {"mpich": "pmi2", "openmpi": "pmix", "intel": "pmi2"}
+PROGRAMS = ROOT / "tests" / "programs"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 CANARY = "CANARY-IN-A-MESSAGE"
 SUM = "from mpi4py import MPI; w = MPI.COMM_WORLD; print(f'sum {w.allreduce(w.rank + 1)}', flush=True)"
@@ -33,6 +34,10 @@ world = MPI.COMM_WORLD
 # srun sends command lines in clear: the words are put together here.
 canary = "-".join({CANARY.split("-")}) * 64
 assert world.sendrecv(canary, dest=1 - world.rank, source=1 - world.rank) == canary
+sys.path.insert(0, "{PROGRAMS}")
+import ask
+with open(f"{{sys.argv[1]}}-credential-{{world.rank}}", "wb") as file:
+    file.write(ask.given("credential"))
 os.write(1, b"exchanged\\n")
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.05)
@@ -198,17 +203,24 @@ def test_nothing_is_seen(cluster: SlurmHosts, gambeson: Path, mpi: Mpi) -> None:
         assert capture.stderr is not None and any("listening on" in said for said in capture.stderr)
         with running(cluster, gambeson, mpi) as (job, end):
             (directory,) = list(cluster.inside("h1", "/dev/shm").glob("gambeson-*"))
-            credential = (directory / "credential").read_bytes()
-            secret = credential[26:58]
+            named = {"GAMBESON_JOB": f"/dev/shm/{directory.name}"}
+            ranks = [Path(f"{end}-credential-{rank}") for rank in (0, 1)]
+            secret, other = [rank.read_bytes()[26:58] for rank in ranks]
+            assert len(secret) == 32 and secret == other
+            for rank in ranks:
+                rank.unlink()
             seen = b"".join(
                 file(name, each).encode("latin-1") for each in processes() for name in ("environ", "cmdline")
             )
+            asks: list[str | Path] = [mpi.python, PROGRAMS / "ask.py", "credential"]
             for host in ("h2", "h3"):
-                kept = cluster.inside(host, f"/dev/shm/{directory.name}")
-                assert secret in (kept / "credential").read_bytes() and kept.stat().st_mode & 0o777 == 0o700
                 # Another user, as whom a step of his own runs there.
                 looks = [*NOBODY, "ls", f"/dev/shm/{directory.name}"]
                 assert "Permission denied" in cluster.run(looks, host=host).stderr
+                # The same user: from outside of Slurm, as over ssh, and in another step.
+                step: list[str | Path] = ["srun", "-w", host, *asks]
+                for said in (cluster.run(asks, host=host, env=named), cluster.run(step, env=named)):
+                    assert "was not started by this job" in said.stderr and said.stdout == "", said.describe()
             end.touch()
             assert job.wait(20) == 0, (cluster.folder / "output").read_text()
         capture.terminate()

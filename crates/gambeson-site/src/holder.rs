@@ -70,6 +70,11 @@ impl Holder {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).push((name, secret));
     }
 
+    /// Counts to the job what is below another process, too: the one that Slurm starts a step's tasks from.
+    pub fn counts(&self, pid: u32) {
+        self.tops.lock().unwrap_or_else(PoisonError::into_inner).extend(Process::of(pid));
+    }
+
     fn attend(&self, mut stream: UnixStream) {
         let _ = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         let answered = receive(&mut stream).and_then(|request| match self.answer(&stream, &request) {
@@ -92,7 +97,7 @@ impl Holder {
             if theirs.job_secret != self.job_secret {
                 return Err("it is another job's credential".into());
             }
-            self.tops.lock().unwrap_or_else(PoisonError::into_inner).extend(Process::of(pid));
+            self.counts(pid);
             return Ok(Some(Zeroizing::default()));
         }
         if !self.is_of_job(pid) {

@@ -92,6 +92,11 @@ impl Job {
         self.holder.hold(name, secret);
     }
 
+    /// Counts to the job what is below another process, too.
+    pub(crate) fn counts(&self, pid: u32) {
+        self.holder.counts(pid);
+    }
+
     /// Writes one file of the directory, for the user alone.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.directory.join(name);

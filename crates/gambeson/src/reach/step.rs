@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use gambeson_proto::credential::Credential;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::socket_peercred;
 
 use super::home::{HOME, Way};
 use crate::commands::keep;
@@ -46,6 +47,12 @@ fn arrive(hosts: u32) -> Result<Step, Failure> {
     let files = bundle::receive(&mut io::stdin())
         .map_err(|error| Failure::refused(format!("the job's files did not arrive ({error}); start the job again")))?;
     let (credential, job): (Credential, _) = keep::install(&files)?;
+    if let Some(job) = &job {
+        // Who made the stream is the slurmstepd of this step: its tasks get the job's secrets, and no other processes.
+        let slurmstepd = socket_peercred(io::stdin())
+            .map_err(|error| Failure::refused(format!("this is not the stream of a step of Slurm's ({error})")))?;
+        job.counts(slurmstepd.pid.as_raw_pid().unsigned_abs());
+    }
     let home = keep::file(&files, HOME).ok_or_else(keep::lacking)?;
     Ok(Step { job, way: Way::open(credential, home, hosts)? })
 }
