@@ -10,6 +10,7 @@
 //! ```
 //! Big endian.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -31,7 +32,7 @@ pub const CREDENTIAL: &str = "credential";
 pub struct Holder {
     job_secret: Secret32,
     /// By name.
-    secrets: Mutex<Vec<(&'static str, Zeroizing<Vec<u8>>)>>,
+    secrets: Mutex<BTreeMap<&'static str, Zeroizing<Vec<u8>>>>,
     /// Below whom the job's processes are.
     tops: Mutex<Vec<Process>>,
     /// Whether Slurm's daemon may start processes of the job.
@@ -48,7 +49,7 @@ impl Holder {
         let own = Process::of(std::process::id()).ok_or(io::ErrorKind::NotFound)?;
         let holder = Arc::new(Holder {
             job_secret: credential.job_secret.clone(),
-            secrets: Mutex::new(vec![(CREDENTIAL, credential.encode())]),
+            secrets: Mutex::new(BTreeMap::from([(CREDENTIAL, credential.encode())])),
             tops: Mutex::new(vec![own]),
             slurm,
         });
@@ -67,7 +68,7 @@ impl Holder {
 
     /// One more secret for the job's processes.
     pub fn hold(&self, name: &'static str, secret: Zeroizing<Vec<u8>>) {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).push((name, secret));
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(name, secret);
     }
 
     /// Counts to the job what is below another process, too: the one that Slurm starts a step's tasks from.
@@ -104,7 +105,7 @@ impl Holder {
             return Err(format!("process {pid} was not started by this job"));
         }
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(secrets.iter().find(|(name, _)| name.as_bytes() == request).map(|(_, secret)| secret.clone()))
+        Ok(str::from_utf8(request).ok().and_then(|name| secrets.get(name)).cloned())
     }
 
     /// Whether a process is below one of those at the top. One whose parent ends meanwhile is below the holder then.
