@@ -213,9 +213,9 @@ def having(site: Site, secret: bytes) -> list[Path]:
     return found
 
 
-def kept() -> list[Path]:
+def kept(site: Site) -> list[Path]:
     """Directories of jobs, on any host."""
-    return [path for top in Path("/dev/shm").glob("*") for path in top.glob("gambeson-*")]
+    return list(Path("/dev/shm", site.hosts.prefix).glob("*/gambeson-*"))
 
 
 BEGUN = time.time()
@@ -235,7 +235,7 @@ def test_a_daemon_is_started_again_below_a_job(site: Site, mpi: Mpi, how: signal
         _, errors = launcher.communicate(timeout=40)
         assert launcher.returncode not in (0, None) and f"gambeson: h3: {SENTENCE[how]}" in errors, errors
         assert gone(mark, within=5)
-        assert not having(site, known) and not kept()
+        assert not having(site, known) and not kept(site)
 
 
 # --- cables
@@ -271,7 +271,7 @@ def test_a_host_vanishes(site: Site, mpi: Mpi) -> None:
                 time.sleep(0.1)
             assert len(left) == 24, "all but those of h3"
             print(f"it took {time.monotonic() - cut:.1f} s")
-            assert not having(site, known) and not kept()
+            assert not having(site, known) and not kept(site)
         finally:
             cable(site, "h3", "up")
         tree.terminate()

@@ -37,9 +37,9 @@ class Reader(Site):
         for host in self.hosts.names:
             with (self.root / host / "etc" / "passwd").open("a") as accounts:
                 accounts.write(f"ada:x:{ADA}:{ADA}::/home/ada:/bin/bash\n")
+        self.mount(f"{folder}/home", "/home")
         # PATH has what an administrator has installed; ssh's first word says who is to be there.
         script = self.ssh.read_text().replace("PATH=", f"PATH={self.prefix}/bin:{mpi.bin}:", 1)
-        script = script.replace('&& hostname "$0"', f'&& mount --bind {folder}/home /home && hostname "$0"', 1)
         become = f'become=; case "$1" in ada@*) become="{_BECOME}" ;; esac; host=${{1#*@}}'
         script = script.replace("host=${1#*@}", become).replace('exec bash -c "$1"', 'exec $2 bash -c "$1"')
         self.ssh.write_text(script.replace('"$*"', '"$*" "$become"'))

@@ -21,9 +21,11 @@ exec ip netns exec "{prefix}-$host" unshare -m -u -- env -i HOME="{root}/$host/h
   PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
   bash -c 'mount --bind "{root}/$0/etc" /etc && \\
     if [ -d "{root}/$0/run" ]; then mkdir -p "{root}/$0/run/netns" && \\
-      mount --rbind /run/netns "{root}/$0/run/netns" && mount --rbind "{root}/$0/run" /run; fi && \\
-    hostname "$0" && cd "$HOME" && set -a && . /etc/environment && set +a && exec bash -c "$1"' "$host" "$*"
+      mount --rbind /run/netns "{root}/$0/run/netns" && mount --rbind "{root}/$0/run" /run; fi \\
+    && hostname "$0" && cd "$HOME" && set -a && . /etc/environment && set +a && exec bash -c "$1"' "$host" "$*"
 """
+
+_NAMED = '&& hostname "$0"'
 
 
 class Site:
@@ -47,10 +49,16 @@ class Site:
         for host in self.hosts.names:
             (folder / host).mkdir(parents=True)
             (folder / host).chmod(0o1777 if place == "/dev/shm" else 0o755)
-        own = f'&& mount --bind "{folder}/$0" {place} && hostname "$0"'
-        script = self.ssh.read_text().replace('&& hostname "$0"', own, 1)
+        self.mount(f'"{folder}/$0"', place)
         # Seen from another host what is this one's would be gone.
+        script = self.ssh.read_text()
         self.ssh.write_text(script.replace("exec ip", f"exec nsenter -m -t {os.getpid()} ip", 1))
+
+    def mount(self, folder: str, place: str) -> None:
+        """Shows hosts this folder there; $0 in it is the host."""
+        script = self.ssh.read_text()
+        assert script.count(_NAMED) == 1
+        self.ssh.write_text(script.replace(_NAMED, f"&& mount --bind {folder} {place} {_NAMED}"))
 
     def etc(self, host: str, name: str) -> Path:
         return self.root / host / "etc" / "gambeson" / name
