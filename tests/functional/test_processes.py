@@ -125,7 +125,7 @@ with launch.Creator() as creator:
                  + open(f"/proc/{{process.pid}}/cmdline", "rb").read()).decode() for process in processes}}
         protections = [startpoint.protection.value for startpoint in startpoints]
         for number, startpoint in enumerate(startpoints):
-            startpoint.send(2, bytes([number]))
+            startpoint.post(2, bytes([number]))
         statuses = [process.status.result(20) for process in processes]
         hosts = [process.host for process in processes]
 print(json.dumps([said, heard, statuses, hosts, sorted(arrived), proc, protections]))
@@ -151,7 +151,7 @@ with launch.Creator() as creator:
     with creator.start_process("h2", MEMBER, environment=ENVIRONMENT) as processes:
         startpoint = creator.domain.startpoint(processes[0].startpoint.result(60))
         said = json.loads(startpoint.call(3, b"", timeout=60))
-        startpoint.send(2, bytes([3]))
+        startpoint.post(2, bytes([3]))
         status = processes[0].status.result(20)
     try:
         launch.init_process()
@@ -185,7 +185,7 @@ import asyncio
 async def ask(creator, process):
     startpoint = creator.domain.startpoint(await asyncio.wrap_future(process.startpoint))
     said = await startpoint.request(0, b"", timeout=20)
-    startpoint.send(2, bytes([5]))
+    startpoint.post(2, bytes([5]))
     return said.decode(), await asyncio.wrap_future(process.status)
 
 async def main():

@@ -56,7 +56,7 @@ def start(request: link.Request) -> bytes:
         with processes:
             grandchild = child.domain.startpoint(processes[0].startpoint.result(60))
             answers = [grandchild.call(0, b"", timeout=20), grandchild.call(1, request.payload, timeout=20)]
-            grandchild.send(2, bytes([0]))
+            grandchild.post(2, bytes([0]))
             processes[0].status.result(20)
     return b", ".join(answers)
 
