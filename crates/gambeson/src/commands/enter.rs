@@ -9,6 +9,8 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -34,6 +36,26 @@ pub(crate) fn words(own: &Path, job: &Path, core: &str) -> [OsString; 5] {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let failure = enter(arguments);
+    eprintln!("gambeson: {failure}");
+    // srun ends the step as soon as it hears of that, and loses what its daemons had still to pass on.
+    thread::sleep(TO_BE_HEARD);
+    Ok(failure.status.into())
+}
+
+/// Becomes the rank, or says why not.
+fn enter(arguments: &Arguments) -> Failure {
+    match program(arguments) {
+        Ok(mut command) => {
+            let error = command.exec();
+            Failure::unavailable(format!("{} cannot be started ({error})", arguments.command[0].display()))
+        }
+        Err(failure) => failure,
+    }
+}
+
+/// The rank's program, with what it has to find.
+fn program(arguments: &Arguments) -> Result<Command, Failure> {
     let variables = fs::read_to_string(arguments.job.join("environment")).map_err(|error| {
         if let Ok(why) = env::var(REFUSED) {
             return Failure::refused(format!(
@@ -53,8 +75,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     command.envs(variables.lines().filter_map(|line| line.split_once('=')));
     command.envs(job::variables(&arguments.job, &arguments.core, env::var_os("LD_PRELOAD")));
     command.env_remove(REFUSED);
-    let error = command.exec();
-    Err(Failure::unavailable(format!("{} cannot be started ({error})", program.display())))
+    Ok(command)
 }
 
 /// srun looks for a program in the working directory before it looks in PATH.
@@ -63,3 +84,6 @@ fn in_this_directory(program: &OsString) -> Option<OsString> {
     let here = Path::new(".").join(program);
     (by_name && rustix::fs::access(&here, rustix::fs::Access::EXEC_OK).is_ok() && here.is_file()).then(|| here.into())
 }
+
+/// So long a sentence may be on its way to srun.
+const TO_BE_HEARD: Duration = Duration::from_millis(500);
