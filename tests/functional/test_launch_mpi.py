@@ -112,7 +112,7 @@ class Cluster:
         taps, files, found = [], [], list[bytes]()
         for host in self.network.names:
             file = self.root / f"{host}.pcap"
-            words = ["tcpdump", "-i", f"to-{host}", "-U", "--immediate-mode", "-s", "0", "-w", str(file)]
+            words = ["tcpdump", "-i", f"to-{host}", "-U", "--immediate-mode", "-s", "0", "-B", "65536", "-w", str(file)]
             tap = subprocess.Popen(
                 ["ip", "netns", "exec", self.network.switch, *words], stderr=subprocess.PIPE, text=True
             )

@@ -75,6 +75,8 @@ class Cluster:
             "-U",
             "-s",
             "0",
+            "-B",
+            "65536",
             "-w",
             str(into),
         ]

@@ -120,8 +120,9 @@ impl Rules {
             let names = |name: &String| if name == SAME { own.to_owned() } else { name.clone() };
             let mut accounts = allow.accounts.iter().map(names);
             let Some(chosen) = accounts.find(|name| account.is_empty() || name == account) else { continue };
-            // That somebody is called root at the site, or 0, makes nobody root here.
-            if (chosen == "root" || chosen.parse::<u32>().is_ok()) && allow.accounts.iter().all(|name| name == SAME) {
+            // That somebody is called root at the site, or 0, makes nobody root here: the entry has to name that account.
+            let is_delicate = chosen == "root" || chosen.parse::<u32>().is_ok();
+            if is_delicate && !allow.accounts.contains(&chosen) {
                 continue;
             }
             let account = serves(Account::find(&chosen)?)?;
@@ -201,7 +202,13 @@ mod tests {
     #[test]
     fn without_a_file_nobody_is_root_and_strangers_are_nobody() {
         let rules = Rules::default();
-        assert!(rules.judge(&peer(&["user", "user:root"]), "").is_err());
+        for called in ["user:root", "user:0"] {
+            assert!(rules.judge(&peer(&["user", called]), "").is_err(), "{called}");
+            // Another account beside "same" is no permission to be root.
+            let mixed = self::rules("[[allow]]\nidentity = 'user:*'\naccounts = ['same', 'nobody']\n");
+            let judged = mixed.judge(&peer(&["user", called]), called.trim_start_matches("user:"));
+            assert!(judged.is_err(), "{called}");
+        }
         assert!(rules.judge(&peer(&["host", "dns:h2"]), "").is_err());
         assert!(rules.judge(&peer(&["user:"]), "").is_err());
         let own = Account::own().expect("an account");

@@ -14,8 +14,8 @@ use crate::{Error, Uri};
 
 /// secp256r1, the curve that every TPM 2.0 has (SEC 2), as an object identifier in DER.
 const P256: [u8; 10] = [0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
-/// What stands before the point in a SubjectPublicKeyInfo for it (RFC 5480).
-const INFO: [u8; 26] = [
+/// What stands before a point on P-256 in a SubjectPublicKeyInfo (RFC 5480).
+pub const P256_INFO: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
@@ -89,7 +89,7 @@ impl Key {
     /// The public key as a SubjectPublicKeyInfo in DER.
     #[must_use]
     pub fn public_key(&self) -> Vec<u8> {
-        [&INFO[..], &self.point].concat()
+        [&P256_INFO[..], &self.point].concat()
     }
 
     /// Signs a message: ECDSA with SHA-256, in DER as TLS and X.509 have it. The token does it, so this may take a while.

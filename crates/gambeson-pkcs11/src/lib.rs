@@ -16,6 +16,6 @@ mod pin;
 mod uri;
 
 pub use error::Error;
-pub use key::{Key, Made};
+pub use key::{Key, Made, P256_INFO};
 pub use pin::ask_with;
 pub use uri::{SCHEME, Uri};

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use gambeson_pages::PageSlice;
 use gambeson_proto::credential::Credential;
 use gambeson_proto::secret::Secret32;
 use rustix::net::sockopt::socket_peercred;
@@ -28,11 +29,14 @@ use zeroize::Zeroizing;
 /// The job's credential, which every process of it needs.
 pub const CREDENTIAL: &str = "credential";
 
+/// A secret on pages that a fork wipes and a core dump leaves out, for as long as the job runs.
+type Held = Arc<PageSlice<u8>>;
+
 /// Holds a job's secrets for its processes.
 pub struct Holder {
     job_secret: Secret32,
     /// By name.
-    secrets: Mutex<BTreeMap<&'static str, Zeroizing<Vec<u8>>>>,
+    secrets: Mutex<BTreeMap<&'static str, Held>>,
     /// Below whom the job's processes are.
     tops: Mutex<Vec<Process>>,
     /// Whether Slurm's daemon may start processes of the job.
@@ -49,7 +53,7 @@ impl Holder {
         let own = Process::of(std::process::id()).ok_or(io::ErrorKind::NotFound)?;
         let holder = Arc::new(Holder {
             job_secret: credential.job_secret.clone(),
-            secrets: Mutex::new(BTreeMap::from([(CREDENTIAL, credential.encode())])),
+            secrets: Mutex::new(BTreeMap::from([(CREDENTIAL, held(&credential.encode()))])),
             tops: Mutex::new(vec![own]),
             slurm,
         });
@@ -67,8 +71,8 @@ impl Holder {
     }
 
     /// One more secret for the job's processes.
-    pub fn hold(&self, name: &'static str, secret: Zeroizing<Vec<u8>>) {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(name, secret);
+    pub fn hold(&self, name: &'static str, secret: &[u8]) {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(name, held(secret));
     }
 
     /// Counts to the job what is below another process, too: the one that Slurm starts a step's tasks from.
@@ -87,7 +91,7 @@ impl Holder {
         drop(answered);
     }
 
-    fn answer(&self, stream: &UnixStream, request: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    fn answer(&self, stream: &UnixStream, request: &[u8]) -> Result<Option<Held>, String> {
         let peer = socket_peercred(stream).map_err(|error| format!("nobody knows who asks ({error})"))?;
         let (user, pid) = (peer.uid.as_raw(), peer.pid.as_raw_pid().unsigned_abs());
         if user != rustix::process::geteuid().as_raw() {
@@ -99,7 +103,7 @@ impl Holder {
                 return Err("it is another job's credential".into());
             }
             self.counts(pid);
-            return Ok(Some(Zeroizing::default()));
+            return Ok(Some(held(&[])));
         }
         if !self.is_of_job(pid) {
             return Err(format!("process {pid} was not started by this job"));
@@ -120,6 +124,12 @@ impl Holder {
         }
         false
     }
+}
+
+fn held(secret: &[u8]) -> Held {
+    let mut place = PageSlice::zeroed(secret.len());
+    place.copy_from_slice(secret);
+    Arc::new(place)
 }
 
 /// A process for all time: its id and when it started, in this boot.

@@ -2,13 +2,8 @@
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey};
 use gambeson_link::KeyHash;
+use gambeson_pkcs11::P256_INFO;
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm};
-
-/// What stands before a point on P-256 in a SubjectPublicKeyInfo (RFC 5480).
-const P256: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
-    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
 
 /// Somebody's public key, told apart by its length.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +20,7 @@ impl PublicKey {
     /// From a SubjectPublicKeyInfo in DER.
     pub(super) fn from_info(info: &[u8]) -> Option<Self> {
         let bytes = info.strip_prefix(&gambeson_site::directory::ED25519).filter(|key| key.len() == 32);
-        Self::new(bytes.or_else(|| info.strip_prefix(&P256).filter(|key| key.len() == 65))?)
+        Self::new(bytes.or_else(|| info.strip_prefix(&P256_INFO).filter(|key| key.len() == 65))?)
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -35,7 +30,7 @@ impl PublicKey {
     /// By what it is known: SHA-256 of its SubjectPublicKeyInfo.
     #[must_use]
     pub fn hash(&self) -> KeyHash {
-        let before = if self.0.len() == 32 { &gambeson_site::directory::ED25519[..] } else { &P256[..] };
+        let before = if self.0.len() == 32 { &gambeson_site::directory::ED25519[..] } else { &P256_INFO[..] };
         KeyHash::of_public_key(&[before, &self.0].concat())
     }
 

@@ -265,7 +265,7 @@ pub(crate) fn install(files: &bundle::Files) -> Result<(Credential, Option<Job>)
     libraries.vendor = vendor.lines().map(PathBuf::from).filter(|library| library.exists()).collect();
     let job = Job::create(&credential, &libraries, false)?;
     if let Some(keys) = file(files, OF_JOB) {
-        job.hold(OF_JOB, keys.clone());
+        job.hold(OF_JOB, keys);
     }
     for name in bundle::CARRIED {
         if let Some(bytes) = file(files, name).filter(|_| !job::MADE.contains(&name)) {

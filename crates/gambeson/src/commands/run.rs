@@ -205,7 +205,7 @@ fn run(
     let job = Job::create(&credential, &plan.libraries, plan.may_use_slurm())?;
     let home = plan.by_plugin().then(|| Home::open(credential, job.directory())).transpose()?;
     if let Some(keys) = keys {
-        job.hold(OF_JOB, keys);
+        job.hold(OF_JOB, &keys);
     }
     let variables = plan.variables(&job.providers())?;
     prepare(plan, &job, &variables)?;

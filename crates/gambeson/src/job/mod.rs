@@ -88,7 +88,7 @@ impl Job {
     }
 
     /// One more secret for the job's processes.
-    pub(crate) fn hold(&self, name: &'static str, secret: Zeroizing<Vec<u8>>) {
+    pub(crate) fn hold(&self, name: &'static str, secret: &[u8]) {
         self.holder.hold(name, secret);
     }
 
