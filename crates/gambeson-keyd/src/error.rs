@@ -88,6 +88,21 @@ pub enum Error {
         /// Why not, and what to do.
         why: String,
     },
+    /// What an administrator wrote cannot be followed.
+    Rules {
+        /// Where, and why.
+        why: String,
+    },
+    /// The network, or an identity of the site, does not serve.
+    Site {
+        /// What happened, and what to do.
+        why: String,
+    },
+    /// What is asked makes no sense.
+    Senseless {
+        /// Why.
+        why: String,
+    },
     /// What a label's keys say.
     Keys(KeyError),
     /// The operating system, or SQLite, refused something.
@@ -139,6 +154,7 @@ impl fmt::Display for Error {
                  promote this one if that is gone for good"
             ),
             Self::NotNext { path, why } => write!(out, "the standby {path} cannot follow: {why}"),
+            Self::Rules { why } | Self::Site { why } | Self::Senseless { why } => out.write_str(why),
             Self::Keys(why) => why.fmt(out),
             Self::System { path, doing, why } => {
                 write!(out, "the key database {path} cannot be used: {doing} failed ({why})")
@@ -152,5 +168,17 @@ impl std::error::Error for Error {}
 impl From<KeyError> for Error {
     fn from(why: KeyError) -> Self {
         Error::Keys(why)
+    }
+}
+
+impl From<gambeson_launch::Error> for Error {
+    fn from(cause: gambeson_launch::Error) -> Self {
+        Error::Site { why: cause.to_string() }
+    }
+}
+
+impl From<gambeson_link::Error> for Error {
+    fn from(cause: gambeson_link::Error) -> Self {
+        Error::Site { why: cause.to_string() }
     }
 }

@@ -9,13 +9,23 @@
 //!   │   ├── batch: what a standby follows by
 //!   │   └── backup, verification
 //!   └── audit: the log, chained
+//! wire: questions and answers
+//!   ├── service ── rules: what its administrator decides
+//!   │     └── control: a socket for its administrator, on its host
+//!   └── client ── place: addresses of services
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod audit;
+pub mod client;
+pub mod control;
+
 pub mod database;
 mod error;
+pub mod rules;
+pub mod service;
+pub mod wire;
 
 pub use access::{Grant, LabelRecord, Right, Rights, Who};
 pub use audit::{Event, Row, Tail};

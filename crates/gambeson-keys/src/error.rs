@@ -138,6 +138,13 @@ pub enum KeyError {
         /// Its sentence.
         why: String,
     },
+    /// A key service was asked for what cannot be.
+    Unfit {
+        /// Which service.
+        store: String,
+        /// Its sentence.
+        why: String,
+    },
     /// A key service cannot be asked.
     Unreachable {
         /// Which service.
@@ -242,6 +249,7 @@ impl fmt::Display for KeyError {
                 hexadecimal(file)
             ),
             Self::NotGranted { store, why } => write!(out, "the key service {store} says no: {why}"),
+            Self::Unfit { why, .. } => out.write_str(why),
             Self::Unreachable { store, why } => write!(out, "the key service {store} cannot be asked: {why}"),
             Self::Forked { store } => write!(
                 out,

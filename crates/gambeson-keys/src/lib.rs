@@ -14,6 +14,7 @@
 
 mod anchorage;
 mod anchors;
+mod carried;
 mod cipher;
 mod error;
 mod export;
