@@ -40,16 +40,23 @@ pub fn open() -> Result<KeyRing, KeyError> {
 /// # Errors
 /// As there.
 pub fn open_asking(ask: &mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<KeyRing, KeyError> {
-    if let Some(directory) = job::directory().filter(|directory| directory.exists()) {
-        let name = directory.display().to_string();
-        let held = holder::ask(&directory, OF_JOB).map_err(|why| KeyError::Exposed { store: name.clone(), why })?;
-        if let Some(held) = held
-            && let Some(opened) = open_of_job(&directory, &held, store::named().as_deref())?
-        {
-            return Ok(opened);
-        }
+    match open_held()? {
+        Some(opened) => Ok(opened),
+        None => Ok(Store::open(&store::place()?, ask)?.into_keys()),
     }
-    Ok(Store::open(&store::place()?, ask)?.into_keys())
+}
+
+/// What the job's launcher opened for all, unless `$GAMBESON_KEYS` names other keys, or this is no process of a job.
+///
+/// # Errors
+/// When this process may not have it.
+pub fn open_held() -> Result<Option<KeyRing>, KeyError> {
+    let Some(directory) = job::directory().filter(|directory| directory.exists()) else { return Ok(None) };
+    let exposed = |why| KeyError::Exposed { store: directory.display().to_string(), why };
+    match holder::ask(&directory, OF_JOB).map_err(exposed)? {
+        Some(held) => open_of_job(&directory, &held, store::named().as_deref()),
+        None => Ok(None),
+    }
 }
 
 /// What the job's launcher opened, unless the store that this process's environment names is another one.

@@ -37,7 +37,7 @@ pub use anchorage::{Anchorage, Direction};
 pub use error::KeyError;
 pub use export::{read_export, write_export};
 pub use journal::{JournalKeys, WrappedKey};
-pub use keyring::{KeyRing, OF_JOB, SERVICE, open, open_asking};
+pub use keyring::{KeyRing, OF_JOB, SERVICE, open, open_asking, open_held};
 pub use merge::Effect;
 pub use passphrase::{Cost, Passphrase, SHORTEST};
 pub use ring::{Entry, Rights, Ring, Version};
