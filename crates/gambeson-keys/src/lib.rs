@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod anchors;
-mod cipher;
+pub mod cipher;
 mod error;
 mod export;
 mod format;
@@ -35,7 +35,7 @@ pub use export::{read_export, write_export};
 pub use journal::{JournalKeys, WrappedKey};
 pub use keyring::{KeyRing, OF_JOB, open, open_asking};
 pub use merge::Effect;
-pub use passphrase::{Cost, Passphrase, SHORTEST};
+pub use passphrase::{Cost, Passphrase, SALT, SHORTEST};
 pub use ring::{Entry, Rights, Ring, Version};
 pub use store::{Protection, State, Store, forget, place, state};
 
