@@ -103,7 +103,11 @@ impl fmt::Debug for SecretKey {
 }
 
 fn absent(uri: &Uri) -> Error {
-    Error::Refused(format!("the token {} has no secret key {}; make one there, or name another", uri.token(), uri.name()))
+    Error::Refused(format!(
+        "the token {} has no secret key {}; make one there, or name another",
+        uri.token(),
+        uri.name()
+    ))
 }
 
 fn mac_in(module: &Module, uri: &Uri, place: Place, message: &[u8]) -> Result<Mac, Error> {
