@@ -15,7 +15,7 @@
 mod anchorage;
 mod anchors;
 mod carried;
-mod cipher;
+pub mod cipher;
 mod error;
 mod export;
 mod format;
@@ -39,7 +39,7 @@ pub use export::{read_export, write_export};
 pub use journal::{JournalKeys, WrappedKey};
 pub use keyring::{KeyRing, OF_JOB, SERVICE, open, open_asking, open_held};
 pub use merge::Effect;
-pub use passphrase::{Cost, Passphrase, SHORTEST};
+pub use passphrase::{Cost, Passphrase, SALT, SHORTEST};
 pub use ring::{Entry, Rights, Ring, Version};
 pub use store::{Protection, State, Store, forget, named, place, state};
 
