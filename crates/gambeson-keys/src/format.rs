@@ -6,7 +6,8 @@
 //! lock: 0 (a job's alone)
 //!     | 1 memory in KiB u32, passes u32, lanes u32, salt 16, wrapped master key 60     a passphrase
 //!     | 2 path u16 length, bytes                                                       a file with the master key
-//! contents: nonce 12 | sealed: body | tag 16                                           with lock 1 and 2
+//!     | 3 public key 32, encapsulated secret 32, wrapped master key 48                 an export to its owner (HPKE)
+//! contents: nonce 12 | sealed: body | tag 16                                           with lock 1, 2 and 3
 //!         | body | SHA-256 of all before                                               with lock 0
 //! body: anchor key 32 | home u16 length, bytes | labels u16 x { name u8 length, bytes, versions u16 x { version } }
 //! version: number u32 | created u64 | changed u64 | expires u64 | verifying key 32 | wrapping key 32 | u8 0, or 1 and seed 32
@@ -14,7 +15,8 @@
 //! Big endian; decoding accepts exactly what encoding produces. What is sealed is sealed by AES-256-GCM-SIV. The contents
 //! are bound to all that stands before them, so nothing of a key file can be changed, taken out or put in without its
 //! master key. The master key is sealed in the same way under Argon2id (RFC 9106) of passphrase and salt, bound to
-//! "gambeson key file master v1" | kind | id | memory | passes | lanes | salt. Times are seconds since 1970; a lifetime of 0
+//! "gambeson key file master v1" | kind | id | memory | passes | lanes | salt. With lock 3 it is sealed to a public key by
+//! HPKE (RFC 9180: base mode, X25519, HKDF-SHA256, AES-256-GCM), whose info is "gambeson key file recipient v1" | id. Times are seconds since 1970; a lifetime of 0
 //! has no end.
 
 use std::ffi::OsString;
@@ -60,6 +62,11 @@ pub(crate) enum Lock {
     },
     /// The master key is in a file, beside the store or anywhere.
     KeyFile(PathBuf),
+    /// The master key is sealed to the owner of an X25519 key.
+    Recipient {
+        public: [u8; 32],
+        sealed: [u8; SEALED_TO],
+    },
 }
 
 /// What is behind the lock.
@@ -86,6 +93,11 @@ impl Header {
         out
     }
 
+    /// What a master key that is sealed to somebody is bound to.
+    pub(crate) fn recipient_info(id: &[u8; 16]) -> Vec<u8> {
+        [RECIPIENT_INFO, id].concat()
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.extend(VERSION.to_be_bytes());
@@ -102,6 +114,11 @@ impl Header {
             Lock::KeyFile(file) => {
                 out.push(KEY_FILE);
                 path(&mut out, file);
+            }
+            Lock::Recipient { public, sealed } => {
+                out.push(RECIPIENT);
+                out.extend(public);
+                out.extend(sealed);
             }
         }
         out
@@ -128,6 +145,7 @@ impl Header {
                 wrapped: reader.array()?,
             },
             (KEY_FILE, Kind::Store) => Lock::KeyFile(reader.path()?),
+            (RECIPIENT, Kind::Export) => Lock::Recipient { public: reader.array()?, sealed: reader.array()? },
             _ => return Err(Malformed),
         };
         Ok((Header { kind, id, serial, lock }, bytes.len() - reader.0.len()))
@@ -304,6 +322,10 @@ const MASTER: &[u8] = b"gambeson key file master v1";
 const OPEN: u8 = 0;
 const PASSPHRASE: u8 = 1;
 const KEY_FILE: u8 = 2;
+const RECIPIENT: u8 = 3;
+const RECIPIENT_INFO: &[u8] = b"gambeson key file recipient v1";
+/// An encapsulated secret, and a master key with a tag.
+pub const SEALED_TO: usize = 32 + 32 + 16;
 const DIGEST: usize = 32;
 pub(crate) const WRAPPED: usize = 32 + OVERHEAD;
 const VERSION_MAX: usize = 4 + 3 * 8 + 32 + 32 + 1 + 32;

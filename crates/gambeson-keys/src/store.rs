@@ -140,7 +140,7 @@ impl Store {
         };
         let altered = || KeyError::altered(&store, format!("{} of it", place.join(STORE).display()));
         let (master, contents) = match &header.lock {
-            Lock::Open => unreachable!("only a job's keys are open"),
+            Lock::Open | Lock::Recipient { .. } => unreachable!("a store is under a passphrase or has a key file"),
             Lock::KeyFile(path) => tried(key_file(place, path)?).ok_or_else(altered)?,
             Lock::Passphrase { .. } => match session::recall(&header.id).and_then(tried) {
                 Some(opened) => opened,

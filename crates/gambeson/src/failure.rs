@@ -123,7 +123,7 @@ impl From<KeyError> for Failure {
             System { .. } => Status::System,
             Locked { .. } | WrongPassphrase { .. } | MayNotWrite { .. } | Expired { .. } | NotGranted { .. } => {
                 Status::NotPermitted
-            },
+            }
             _ => Status::Refused,
         };
         Self::new(status, error.to_string())

@@ -313,9 +313,7 @@ pub(crate) fn confirm(question: &str) -> Result<Option<bool>, Failure> {
 pub(crate) fn secret(file: Option<&Path>, prompt: &str) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
     match file {
         Some(file) => bytes_of(file).map(Some),
-        None => {
-            hidden_line(prompt).map_err(|error| Failure::system(format!("the terminal cannot be read ({error})")))
-        }
+        None => hidden_line(prompt).map_err(|error| Failure::system(format!("the terminal cannot be read ({error})"))),
     }
 }
 

@@ -192,7 +192,8 @@ fn identities_renew_themselves_while_sessions_go_on() {
     let authority = Arc::new(site(&room, 9.0 / 86_400.0, "127.0.0.1:1"));
     let domain = open(&room, Kind::Host, true);
     let _endpoint = serve(&domain, authority.clone()).unwrap();
-    let place = Site { name: "ocean".into(), authority: domain.listening()[0].to_string(), identities: Vec::new(), keys: None };
+    let place =
+        Site { name: "ocean".into(), authority: domain.listening()[0].to_string(), identities: Vec::new(), keys: None };
     place.write(&room.0).unwrap();
     let answers = Handlers::new().inline(0, |call| call.answer(b"here"));
     let echo = domain.endpoint(Attributes::default(), answers).unwrap();

@@ -120,7 +120,9 @@ fn as_text(row: &Row) -> String {
         match value {
             Value::Null => {}
             Value::String(value) => text.push_str(&format!("  {name}: {value}")),
-            value if name == "until" => text.push_str(&format!("  until {}", value.as_u64().map_or_else(String::new, date))),
+            value if name == "until" => {
+                text.push_str(&format!("  until {}", value.as_u64().map_or_else(String::new, date)))
+            }
             value => text.push_str(&format!("  {name}: {value}")),
         }
     }

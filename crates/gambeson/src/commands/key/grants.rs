@@ -80,7 +80,10 @@ impl Revoke {
         let service = self.access.service("`gambeson key revoke`")?;
         for who in &self.who {
             service.revoke(&self.label, who)?;
-            println!("{who} gets nothing of label \"{}\" any more; what they have unwrapped they may have kept", self.label);
+            println!(
+                "{who} gets nothing of label \"{}\" any more; what they have unwrapped they may have kept",
+                self.label
+            );
         }
         println!("`gambeson key rotate {}` gives new files another key", self.label);
         Ok(())

@@ -208,7 +208,9 @@ impl Rotate {
         };
         println!("label \"{}\" has version {version} for new files, {}", self.label, lifetime(self.expires));
         match service {
-            Some(_) => println!("who may use the label gets it from the service; who has an export of it needs a new one"),
+            Some(_) => {
+                println!("who may use the label gets it from the service; who has an export of it needs a new one")
+            }
             None => println!("who has an export of it needs a new one to read them"),
         }
         Ok(())

@@ -39,7 +39,8 @@ pub(super) fn list(service: &Client, json: bool) -> Result<(), Failure> {
 
 pub(super) fn show(service: &Client, name: &str, json: bool) -> Result<(), Failure> {
     let labels = service.labels(Some(vec![name.to_owned()]))?;
-    let label = labels.first().ok_or_else(|| Failure::unavailable(format!("{} says nothing of it", service.place())))?;
+    let label =
+        labels.first().ok_or_else(|| Failure::unavailable(format!("{} says nothing of it", service.place())))?;
     if json {
         let versions: Vec<_> = label.versions.iter().map(|version| about(label, version)).collect();
         let grants = label.grants.as_ref().map(|grants| {
