@@ -38,6 +38,8 @@ impl Relayed {
         let not_anchored =
             |why: String| KeyError::NotAnchored { store: self.store.clone(), file: *request.file(), why };
         let answer = holder::call(&self.job, ANCHOR, &request.encode()).map_err(not_anchored)?;
+        // Nobody answers on a host that has no way to where the job was started.
+        let answer = answer.filter(|answer| !answer.is_empty());
         let answer = answer
             .ok_or_else(|| not_anchored(format!("the job has no way to it on {}", gambeson_site::job::host_name())))?;
         let foreign = || not_anchored("who holds the job's keys answers nothing that makes sense".to_owned());
