@@ -13,7 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod anchors;
-mod cipher;
+pub mod cipher;
 mod error;
 mod export;
 mod format;
@@ -32,6 +32,7 @@ use gambeson_proto::secret::Secret32;
 
 pub use error::KeyError;
 pub use export::{read_export, write_export};
+pub use format::{COUNT_MAX, Malformed};
 pub use journal::{JournalKeys, WrappedKey};
 pub use keyring::{KeyRing, OF_JOB, open, open_asking};
 pub use merge::Effect;
