@@ -76,6 +76,16 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// What is to have rights is no role.
+    NoRole {
+        /// What it is.
+        who: String,
+    },
+    /// A label has as many versions as one can have.
+    Full {
+        /// Which.
+        label: String,
+    },
     /// This database follows another, and changes go there.
     Standby {
         /// Which.
@@ -148,6 +158,14 @@ impl fmt::Display for Error {
                 data_encoding::HEXLOWER.encode(file)
             ),
             Self::NoRecord { kind, name } => write!(out, "there is no {kind} \"{name}\""),
+            Self::NoRole { who } => write!(
+                out,
+                "\"{who}\" is no role; write user:NAME, dns:HOST, or user:* for everybody who is certified as a person"
+            ),
+            Self::Full { label } => write!(
+                out,
+                "label \"{label}\" has as many versions as a label can have; make another one, and rewrap the files to it"
+            ),
             Self::Standby { path } => write!(
                 out,
                 "the key database {path} is a standby's: it gives keys and changes nothing; ask the primary, or \
@@ -164,6 +182,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl Error {
+    pub(crate) fn system(path: &str, doing: impl Into<String>, why: &impl fmt::Display) -> Self {
+        Self::System { path: path.to_owned(), doing: doing.into(), why: why.to_string() }
+    }
+
+    pub(crate) fn altered(path: &str, what: impl Into<String>) -> Self {
+        Self::Altered { path: path.to_owned(), what: what.into() }
+    }
+}
 
 impl From<KeyError> for Error {
     fn from(why: KeyError) -> Self {

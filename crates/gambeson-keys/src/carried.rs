@@ -7,21 +7,9 @@ use zeroize::Zeroizing;
 
 use crate::KeyError;
 use crate::format::{self, Contents, Header, Kind, Lock};
-use crate::ring::{Entry, Ring};
+use crate::ring::Ring;
 
 impl Ring {
-    /// Labels that come from elsewhere than a store; `store` is what sentences call that.
-    pub fn of(store: &str, mut labels: Vec<Entry>) -> Self {
-        labels.sort_by(|one, other| one.name.cmp(&other.name));
-        labels.dedup_by(|one, other| one.name == other.name);
-        Ring { store: store.to_owned(), labels }
-    }
-
-    /// Its labels, to be taken out.
-    pub fn into_labels(self) -> Vec<Entry> {
-        self.labels
-    }
-
     /// The ring with its store's name, in clear.
     pub fn carry(&self) -> Zeroizing<Vec<u8>> {
         let header = Header { kind: Kind::Job, id: [0; 16], serial: 0, lock: Lock::Open };
@@ -48,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_ring_arrives_as_it_was() {
-        let mut ring = Ring::of("keyd://h1", Vec::new());
+        let mut ring = Ring::new("keyd://h1".to_owned(), []);
         ring.create("clinical", None).unwrap();
         ring.create("a", Some(7)).unwrap();
         let bytes = ring.carry();

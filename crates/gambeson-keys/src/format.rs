@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 
 use crate::cipher::{self, OVERHEAD};
 use crate::passphrase::{Cost, SALT};
-use crate::ring::{Entry, Version};
+use crate::ring::{Entry, Ring, Version};
 
 /// What stands in front of the contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +79,9 @@ pub(crate) struct Contents {
     pub(crate) labels: Vec<Entry>,
 }
 
-/// The bytes are no key file, or not as they were written.
+/// The bytes are no key file, label or ring, or not as they were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 impl Header {
     /// What the master key is bound to.
@@ -189,41 +189,72 @@ pub(crate) fn look_into(file: &[u8], header: usize) -> Result<Contents, Malforme
 
 impl Contents {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let versions = self.labels.iter().map(|entry| entry.versions.len()).sum::<usize>();
-        let room =
-            32 + 2 + self.home.as_os_str().len() + 2 + self.labels.len() * (1 + 0xFF + 2) + versions * VERSION_MAX;
+        let room = 32 + 2 + self.home.as_os_str().len() + room(&self.labels);
         let mut out = Zeroizing::new(Vec::with_capacity(room));
         out.extend_from_slice(self.anchor_key.as_bytes());
         path(&mut out, &self.home);
-        count(&mut out, self.labels.len());
-        for entry in &self.labels {
-            out.push(u8::try_from(entry.name.len()).expect("a label's name is short"));
-            out.extend_from_slice(entry.name.as_bytes());
-            count(&mut out, entry.versions.len());
-            for version in &entry.versions {
-                version.encode(&mut out);
-            }
-        }
+        labels(&mut out, &self.labels);
         debug_assert!(out.len() <= room);
         out
     }
 
     fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(body);
-        let contents = Contents {
-            anchor_key: reader.secret()?,
-            home: reader.path()?,
-            labels: reader.list(|reader| {
-                let length = usize::from(reader.byte()?);
-                let name = String::from_utf8(reader.bytes(length)?.to_vec()).map_err(|_| Malformed)?;
-                let versions = reader.list(Reader::version)?;
-                let ascending = versions.is_sorted_by(|one, next| one.number < next.number);
-                let is_legal = is_label(&name) && ascending && versions.first().is_some_and(|first| first.number > 0);
-                is_legal.then_some(Entry { name, versions }).ok_or(Malformed)
-            })?,
-        };
-        let ascending = contents.labels.is_sorted_by(|one, next| one.name < next.name);
-        if ascending && reader.0.is_empty() { Ok(contents) } else { Err(Malformed) }
+        let contents = Contents { anchor_key: reader.secret()?, home: reader.path()?, labels: reader.labels()? };
+        if reader.0.is_empty() { Ok(contents) } else { Err(Malformed) }
+    }
+}
+
+impl Ring {
+    /// Its labels as they stand in a key file, in clear: for an encrypted connection to who may have them.
+    ///
+    /// # Panics
+    /// With more than [`COUNT_MAX`] labels, or versions of one.
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(room(&self.labels)));
+        labels(&mut out, &self.labels);
+        out
+    }
+
+    /// The labels in such bytes. `store` is what sentences call where they are from.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(store: String, bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let labels = reader.labels()?;
+        if reader.0.is_empty() { Ok(Ring { store, labels }) } else { Err(Malformed) }
+    }
+}
+
+impl Entry {
+    /// A label as it stands in a key file, in clear: to be sealed.
+    ///
+    /// # Panics
+    /// With more than [`COUNT_MAX`] versions.
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(room(std::slice::from_ref(self))));
+        self.encode_to(&mut out);
+        out
+    }
+
+    /// The label in such bytes.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let entry = reader.entry()?;
+        if reader.0.is_empty() { Ok(entry) } else { Err(Malformed) }
+    }
+
+    fn encode_to(&self, out: &mut Vec<u8>) {
+        out.push(u8::try_from(self.name.len()).expect("a label's name is short"));
+        out.extend_from_slice(self.name.as_bytes());
+        count(out, self.versions.len());
+        for version in &self.versions {
+            version.encode(out);
+        }
     }
 }
 
@@ -245,6 +276,21 @@ impl Version {
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
+    fn labels(&mut self) -> Result<Vec<Entry>, Malformed> {
+        let labels = self.list(Reader::entry)?;
+        let ascending = labels.is_sorted_by(|one, next| one.name < next.name);
+        ascending.then_some(labels).ok_or(Malformed)
+    }
+
+    fn entry(&mut self) -> Result<Entry, Malformed> {
+        let length = usize::from(self.byte()?);
+        let name = String::from_utf8(self.bytes(length)?.to_vec()).map_err(|_| Malformed)?;
+        let versions = self.list(Reader::version)?;
+        let ascending = versions.is_sorted_by(|one, next| one.number < next.number);
+        let is_legal = is_label(&name) && ascending && versions.first().is_some_and(|first| first.number > 0);
+        is_legal.then_some(Entry { name, versions }).ok_or(Malformed)
+    }
+
     fn version(&mut self) -> Result<Version, Malformed> {
         Ok(Version {
             number: self.count()?,
@@ -312,6 +358,19 @@ fn path(out: &mut Vec<u8>, path: &Path) {
     out.extend_from_slice(path.as_os_str().as_bytes());
 }
 
+fn labels(out: &mut Vec<u8>, labels: &[Entry]) {
+    count(out, labels.len());
+    for entry in labels {
+        entry.encode_to(out);
+    }
+}
+
+/// What labels take at most, so that what holds them never grows and leaves copies behind.
+fn room(labels: &[Entry]) -> usize {
+    let versions = labels.iter().map(|entry| entry.versions.len()).sum::<usize>();
+    2 + labels.len() * (1 + 0xFF + 2) + versions * VERSION_MAX
+}
+
 fn count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&u16::try_from(count).expect("labels, versions and paths are bounded before").to_be_bytes());
 }
@@ -330,4 +389,4 @@ const DIGEST: usize = 32;
 pub(crate) const WRAPPED: usize = 32 + OVERHEAD;
 const VERSION_MAX: usize = 4 + 3 * 8 + 32 + 32 + 1 + 32;
 /// Labels, and versions of one, that fit.
-pub(crate) const COUNT_MAX: usize = 0xFFFF;
+pub const COUNT_MAX: usize = 0xFFFF;

@@ -36,6 +36,7 @@ use gambeson_proto::secret::Secret32;
 pub use anchorage::{Anchorage, Direction};
 pub use error::KeyError;
 pub use export::{SEALED_TO, read_export, read_export_to, recipient, write_export, write_export_to};
+pub use format::{COUNT_MAX, Malformed};
 pub use journal::{JournalKeys, WrappedKey};
 pub use keyring::{KeyRing, OF_JOB, SERVICE, open, open_asking, open_held};
 pub use merge::Effect;

@@ -113,7 +113,7 @@ pub(super) fn compare(
     for entry in given.labels() {
         here.extend(held(&entry.name)?.map(|record| record.entry));
     }
-    let effects = Ring::of(HERE, here).compare(&given);
+    let effects = Ring::new(HERE.to_owned(), here).compare(&given);
     Ok(effects.into_iter().map(|(label, effect)| (label, number_of(effect))).collect())
 }
 
@@ -139,8 +139,8 @@ pub(super) fn import(
             Some(_) => Some(administered(change, who, label, "import")?),
         });
     }
-    let here = records.iter().flatten().map(|record| record.entry.clone()).collect();
-    let mut merged = Ring::of(HERE, here);
+    let here: Vec<_> = records.iter().flatten().map(|record| record.entry.clone()).collect();
+    let mut merged = Ring::new(HERE.to_owned(), here);
     merged.adopt(&given, &wanted)?;
     for ((label, _), record) in wanted.iter().zip(records) {
         let entry = merged.entry(label)?.clone();
@@ -148,7 +148,7 @@ pub(super) fn import(
         let record = match record {
             Some(held) => LabelRecord { entry, ..held },
             // Who brings a label has all rights to it, as who makes one.
-            None => LabelRecord { entry, ..LabelRecord::create(label, None, who)? },
+            None => LabelRecord::of(entry, who)?,
         };
         change.put_label(&record, &event)?;
     }

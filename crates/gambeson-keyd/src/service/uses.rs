@@ -1,6 +1,6 @@
 //! Keys given, and anchors recorded.
 
-use gambeson_keys::{Anchor, Entry, Ring};
+use gambeson_keys::{Anchor, Entry, Rights, Ring};
 use gambeson_site::directory::now;
 use serde_json::Value;
 
@@ -40,16 +40,16 @@ pub(super) fn keys(
     for entry in &given {
         change.log(&row(who, entry, purpose))?;
     }
-    Ok(Answer::Keys(Secret::from(Ring::of("", given).carry().to_vec())))
+    Ok(Answer::Keys(Secret::from(Ring::new(String::new(), given).carry().to_vec())))
 }
 
 fn keys_of(name: &str, record: Option<&LabelRecord>, who: &Who, want: Want) -> Result<Entry, Refusal> {
     let now = now();
-    let of = |right| access::keys_for(name, record, who, right, now);
+    let of = |rights| access::keys_for(name, record, who, rights, now);
     match want {
-        Want::Read => of(Right::Read),
-        Want::Write => of(Right::Write),
-        Want::Most => of(Right::Write).or_else(|_| of(Right::Read)),
+        Want::Read => of(Rights::Read),
+        Want::Write => of(Rights::ReadAndWrite),
+        Want::Most => of(Rights::ReadAndWrite).or_else(|_| of(Rights::Read)),
     }
 }
 
