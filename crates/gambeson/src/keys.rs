@@ -4,6 +4,7 @@ use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 
 use clap::Args;
 use gambeson_keyd::client::{Client, Place};
@@ -195,11 +196,11 @@ pub(crate) enum ForJob {
 ///
 /// A job that touches no sealed files needs no keys, so a store that stays locked does not stop it: a rank that does
 /// touch one gets none of its contents and says why.
-pub(crate) fn for_job(passphrase_file: Option<&Path>, job: [u8; 16]) -> Result<ForJob, Failure> {
+pub(crate) fn for_job(passphrase_file: Option<&Path>, given: Option<Given>) -> Result<ForJob, Failure> {
     let is_named = passphrase_file.is_some() || env::var_os("GAMBESON_KEYS").is_some_and(|named| !named.is_empty());
     let place = match found() {
         Ok(Found::Folder(place)) => place,
-        Ok(Found::Service(place, by)) => return given(&place, by, job),
+        Ok(Found::Service(place, by)) => return Given::wait(given, &place, by),
         Err(failure) if is_named => return Err(failure),
         Err(_no_home) => return Ok(ForJob::NoStore),
     };
@@ -228,17 +229,31 @@ pub(crate) fn for_job(passphrase_file: Option<&Path>, job: [u8; 16]) -> Result<F
     }
 }
 
-/// Asks a key service once for all that a job's ranks may use. A service that only the site names stops no job that may need
-/// no keys.
-fn given(place: &Place, by: NamedBy, job: [u8; 16]) -> Result<ForJob, Failure> {
-    let asked = client(place).and_then(|client| {
+/// What a key service is being asked for a job, while the job is made.
+pub(crate) struct Given(JoinHandle<Result<(Zeroizing<Vec<u8>>, Client), KeyError>>);
+
+/// Begins to ask the key service, if the user's keys are in one, once for all that a job's ranks may use.
+pub(crate) fn ask_for_job(job: [u8; 16]) -> Option<Given> {
+    let Ok(Found::Service(place, _)) = found() else { return None };
+    let ask = move || {
+        let client = client(&place)?;
         let ring = client.ring(None, Want::Most, Purpose::Job(job))?;
         Ok((ring.carry(), client))
-    });
-    match asked {
-        Ok((ring, client)) => Ok(ForJob::Given(ring, client)),
-        Err(error) if by == NamedBy::Site => Ok(ForJob::Without(error.to_string())),
-        Err(error) => Err(error.into()),
+    };
+    thread::Builder::new().name("keys".into()).spawn(ask).ok().map(Given)
+}
+
+impl Given {
+    /// A service that only the site names stops no job, which may need no keys.
+    fn wait(given: Option<Self>, place: &Place, by: NamedBy) -> Result<ForJob, Failure> {
+        let none =
+            || KeyError::Unreachable { store: place.to_string(), why: "nobody could be made to ask it".to_owned() };
+        let asked = given.and_then(|Given(asked)| asked.join().ok()).unwrap_or_else(|| Err(none()));
+        match asked {
+            Ok((ring, client)) => Ok(ForJob::Given(ring, client)),
+            Err(error) if by == NamedBy::Site => Ok(ForJob::Without(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

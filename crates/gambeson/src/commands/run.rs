@@ -96,6 +96,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Some(_) => &arguments.options.traced()?,
         None => &arguments.options,
     };
+    let identity = job::draw()?;
+    // A key service answers while the plan is made, so that it costs the job's start nothing.
+    let given = keys::ask_for_job(identity.0);
     let plan = Plan::make(options)?;
     if !arguments.quiet {
         notes(&plan);
@@ -109,8 +112,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for (set, value) in &arguments.tuning {
         set(&mut tuning, *value);
     }
-    let identity = job::draw()?;
-    let keys = keys::for_job(arguments.passphrase_file.as_deref(), identity.0)?;
+    let keys = keys::for_job(arguments.passphrase_file.as_deref(), given)?;
     if let ForJob::Without(why) = &keys
         && !arguments.quiet
     {
