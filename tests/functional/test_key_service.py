@@ -46,9 +46,10 @@ def bob(served: KeySite) -> Person:
 
 def sealed(person: Person, name: str = "patients") -> Path:
     """A file under clinical, which others may read."""
-    path = person.home / name
-    path.write_text(TEXT)
-    person.does("file", "seal", "--label", "clinical", str(path))
+    path = person.home / f"{name}.sealed"
+    plain = person.home / name
+    plain.write_text(TEXT)
+    person.does("file", "seal", "--label", "clinical", str(plain), str(path))
     return path
 
 
@@ -78,7 +79,7 @@ def test_a_label_is_granted_used_and_revoked(ann: Person, bob: Person) -> None:
     assert "and not administer it" in bob.refuses(NOT_PERMITTED, "key", "grant", "clinical", "carl", "--read")
     plain = bob.home / "own"
     plain.write_text(TEXT)
-    assert bob("file", "seal", "--label", "clinical", str(plain)).returncode == NOT_PERMITTED
+    assert bob("file", "seal", "--label", "clinical", str(plain), str(plain) + ".sealed").returncode == NOT_PERMITTED
 
     assert "version 2 for new files" in ann.does("key", "rotate", "clinical")
     assert bob.labels() == {"clinical": 2}
@@ -221,9 +222,9 @@ def test_a_store_in_a_folder_moves_over(served: KeySite, ann: Person, bob: Perso
     folder = {"GAMBESON_KEYS": str(bob.home / "keys")}
     bob.does("key", "init", "--key-file", env=folder)
     bob.does("key", "create", "samples", env=folder)
-    file = bob.home / "samples"
-    file.write_text(TEXT)
-    bob.does("file", "seal", "--label", "samples", str(file), env=folder)
+    file = bob.home / "samples.sealed"
+    (bob.home / "samples").write_text(TEXT)
+    bob.does("file", "seal", "--label", "samples", str(bob.home / "samples"), str(file), env=folder)
     words = bob.secret("words", "words between us")
     bob.does("key", "export", "--export-passphrase-file", words, "out.keys", "samples", env=folder)
     said = bob.does("key", "import", "--export-passphrase-file", words, "out.keys")

@@ -18,7 +18,8 @@ PASSPHRASE = "a master passphrase"
 
 # Stands in for ssh: whoever is reached has a home of his own, and is on this host.
 _SSH = """#!/bin/bash
-exec env HOME="{home}" bash -c "${{@: -1}}"
+command="${{@: -1}}"
+exec env HOME="{home}" bash -c "${{command//"{folder}"/"{home}/.config/gambeson"}}"
 """
 
 
@@ -100,7 +101,7 @@ class KeySite:
         """Somebody whom the site has certified."""
         person = Person(self.gambeson, self.root / name, self.keys)
         ssh = self.root / f"ssh-{name}"
-        ssh.write_text(_SSH.format(home=person.home))
+        ssh.write_text(_SSH.format(home=person.home, folder=self.folder))
         ssh.chmod(0o755)
         enroll = ["enroll", "--user", name, "--folder", str(self.folder), "--ssh", str(ssh), os.uname().nodename]
         self.administrator.does(*enroll)

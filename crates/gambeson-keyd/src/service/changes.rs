@@ -103,18 +103,23 @@ pub(super) fn revoke(change: &mut Transaction<'_>, who: &Who, label: &str, whose
     Ok(Answer::Done)
 }
 
-/// What taking in another ring's labels would do here. Who may not administer a label is told that it is taken.
+/// What taking in another ring's labels would do here, or which of them somebody may not administer.
 pub(super) fn compare(
     held: impl Fn(&str) -> Result<Option<LabelRecord>, Error>,
+    who: &Who,
     ring: &[u8],
-) -> Result<Vec<(String, u8)>, Error> {
+) -> Result<Result<Vec<(String, u8)>, (String, Refusal)>, Error> {
     let given = Ring::carried("what is to be imported", ring)?;
     let mut here = Vec::new();
     for entry in given.labels() {
-        here.extend(held(&entry.name)?.map(|record| record.entry));
+        let Some(record) = held(&entry.name)? else { continue };
+        if let Err(refusal) = access::decide(&entry.name, Some(&record), who, Right::Administer, now()) {
+            return Ok(Err((entry.name.clone(), refusal)));
+        }
+        here.push(record.entry);
     }
     let effects = Ring::new(HERE.to_owned(), here).compare(&given);
-    Ok(effects.into_iter().map(|(label, effect)| (label, number_of(effect))).collect())
+    Ok(Ok(effects.into_iter().map(|(label, effect)| (label, number_of(effect))).collect()))
 }
 
 pub(super) fn import(

@@ -17,7 +17,9 @@ pub(super) fn answer(desk: &Desk, who: &Who, question: Question) -> Result<Answe
         Question::Log { label, from, limit } => log(desk, who, officer, label, from, limit.min(ROWS_MAX)),
         Question::Verify { since } => verify(desk, who, officer, since.as_deref()),
         Question::Compare { ring } => {
-            let effects = desk.database.read(|here| changes::compare(|label| here.label(label), ring.as_bytes()))?;
+            let compared =
+                desk.database.read(|here| changes::compare(|label| here.label(label), who, ring.as_bytes()))?;
+            let effects = compared.map_err(|(label, refusal)| refused(desk, who, "import", Some(&label), refusal))?;
             Ok(Answer::Effects(effects))
         }
         Question::Status => status(desk, officer).map(Answer::Status),

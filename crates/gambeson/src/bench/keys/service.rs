@@ -13,6 +13,7 @@ use gambeson_link::{Config, Domain, Progress};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::failure::Failure;
+use crate::machine;
 
 /// A service that runs, and somebody of its site.
 pub(super) struct Service {
@@ -43,9 +44,10 @@ impl Service {
         let site = Site { name: "bench".into(), authority: "127.0.0.1:0".into(), identities: Vec::new(), keys: None };
         let settings = Settings { name: "bench".into(), days: 1.0, identities: Identities::default() };
         let authority = Authority::create(&host, &settings, &site, None)?;
-        for (place, kind, subject) in
-            [(&host, Kind::Host, Subject::host(["keys"])?), (&user(folder), Kind::User, Subject::user("bench")?)]
-        {
+        for (place, kind, subject) in [
+            (&host, Kind::Host, Subject::host(["keys", machine::host_name().as_str()])?),
+            (&user(folder), Kind::User, Subject::user("bench")?),
+        ] {
             let newcomer = Newcomer::new(place, kind, false, None)?;
             newcomer.install(&authority.certify(&newcomer.request()?, &subject)?)?;
         }
