@@ -102,6 +102,7 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         all.push(("key_file", name.to_owned(), bytes));
     }
     records(&mut |name, bytes| all.push(("record", name, bytes)));
+    all.extend(super::keyd::seeds().into_iter().map(|(name, bytes)| ("keyd_wire", name.to_owned(), bytes)));
     all.extend(super::order::seeds().map(|(name, bytes)| ("order", name.to_owned(), bytes)));
     for (name, program) in MATCHING {
         all.push(("matching", name.to_owned(), program.to_vec()));

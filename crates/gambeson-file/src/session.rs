@@ -279,7 +279,10 @@ impl<B: Body> SealedFile<B> {
 
     pub(crate) fn set_anchor(&mut self) {
         let anchor = Anchor { generation: self.state.closed, root: self.state.root };
-        self.anchoring = match self.keys.set_anchor(self.header.table().file(), &anchor) {
+        let table = self.header.table();
+        let mut labels: Vec<&str> = table.labels().iter().map(|label| label.name.as_str()).collect();
+        labels.dedup();
+        self.anchoring = match self.keys.set_anchor(table.file(), &labels, &anchor) {
             Ok(()) => Anchoring::Covered,
             Err(error) => Anchoring::NotCovered(error.to_string()),
         };

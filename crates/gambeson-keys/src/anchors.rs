@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::hmac;
 use gambeson_proto::secret::Secret32;
 
+use crate::anchorage::{Anchorage, Direction};
 use crate::error::hexadecimal;
 use crate::{Anchor, KeyError};
 
@@ -27,53 +28,9 @@ pub(crate) struct Anchors {
     key: Secret32,
 }
 
-/// Whether an anchor may go back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Forward,
-    Any,
-}
-
 impl Anchors {
     pub(crate) fn new(store: &Path, key: Secret32) -> Self {
         Anchors { store: store.display().to_string(), folder: store.join(FOLDER), key }
-    }
-
-    pub(crate) fn get(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError> {
-        let path = self.path(file);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(KeyError::system(&self.store, format!("reading {}", path.display()), &error)),
-        };
-        let altered = || KeyError::altered(&self.store, format!("the anchor {}", path.display()));
-        let (anchor, mac) = bytes.split_last_chunk::<MAC>().ok_or_else(altered)?;
-        let (generation, root) = anchor.split_first_chunk().ok_or_else(altered)?;
-        let anchor =
-            Anchor { generation: u64::from_be_bytes(*generation), root: root.try_into().map_err(|_| altered())? };
-        hmac::verify(&self.mac_key()?, &message(file, &anchor), mac).map_err(|_| altered())?;
-        Ok(Some(anchor))
-    }
-
-    pub(crate) fn set(&self, file: &[u8; 16], anchor: &Anchor, direction: Direction) -> Result<(), KeyError> {
-        let cannot = |error: io::Error| self.not_anchored(file, error.to_string());
-        let key = self.mac_key()?;
-        let _held = self.lock().map_err(cannot)?;
-        let held = self.get(file)?;
-        if held == Some(*anchor) {
-            return Ok(());
-        }
-        if let Some(held) = held.filter(|held| held.generation > anchor.generation && direction == Direction::Forward) {
-            return Err(KeyError::OlderAnchor {
-                store: self.store.clone(),
-                file: *file,
-                held: held.generation,
-                given: anchor.generation,
-            });
-        }
-        let mut record = message(file, anchor)[MESSAGE.len() + file.len()..].to_vec();
-        record.extend(hmac::sign(&key, &message(file, anchor)).as_ref());
-        replace(&self.path(file), &record).map_err(cannot)
     }
 
     pub(crate) fn not_anchored(&self, file: &[u8; 16], why: String) -> KeyError {
@@ -100,6 +57,52 @@ impl Anchors {
             return Err(KeyError::Forked { store: self.store.clone() });
         }
         Ok(hmac::Key::new(hmac::HMAC_SHA256, self.key.as_bytes()))
+    }
+}
+
+impl Anchorage for Anchors {
+    fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError> {
+        let path = self.path(file);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(KeyError::system(&self.store, format!("reading {}", path.display()), &error)),
+        };
+        let altered = || KeyError::altered(&self.store, format!("the anchor {}", path.display()));
+        let (anchor, mac) = bytes.split_last_chunk::<MAC>().ok_or_else(altered)?;
+        let (generation, root) = anchor.split_first_chunk().ok_or_else(altered)?;
+        let anchor =
+            Anchor { generation: u64::from_be_bytes(*generation), root: root.try_into().map_err(|_| altered())? };
+        hmac::verify(&self.mac_key()?, &message(file, &anchor), mac).map_err(|_| altered())?;
+        Ok(Some(anchor))
+    }
+
+    /// The folder is its owner's alone, whatever the labels.
+    fn set_anchor(
+        &self,
+        file: &[u8; 16],
+        _labels: &[&str],
+        anchor: &Anchor,
+        direction: Direction,
+    ) -> Result<(), KeyError> {
+        let cannot = |error: io::Error| self.not_anchored(file, error.to_string());
+        let key = self.mac_key()?;
+        let _held = self.lock().map_err(cannot)?;
+        let held = self.anchor(file)?;
+        if held == Some(*anchor) {
+            return Ok(());
+        }
+        if let Some(held) = held.filter(|held| held.generation > anchor.generation && direction == Direction::Forward) {
+            return Err(KeyError::OlderAnchor {
+                store: self.store.clone(),
+                file: *file,
+                held: held.generation,
+                given: anchor.generation,
+            });
+        }
+        let mut record = message(file, anchor)[MESSAGE.len() + file.len()..].to_vec();
+        record.extend(hmac::sign(&key, &message(file, anchor)).as_ref());
+        replace(&self.path(file), &record).map_err(cannot)
     }
 }
 

@@ -8,14 +8,14 @@ use gambeson_proto::secret::Secret32;
 use zeroize::Zeroizing;
 
 /// By how much what is sealed is longer: nonce 12 | ... | tag 16.
-pub(crate) const OVERHEAD: usize = NONCE_LEN + TAG;
+pub const OVERHEAD: usize = NONCE_LEN + TAG;
 const TAG: usize = 16;
 
 /// `nonce | ciphertext | tag`.
 ///
 /// # Errors
 /// When the kernel gives no random numbers.
-pub(crate) fn seal(key: &Secret32, ad: &[u8], plain: &[u8]) -> Result<Vec<u8>, getrandom::Error> {
+pub fn seal(key: &Secret32, ad: &[u8], plain: &[u8]) -> Result<Vec<u8>, getrandom::Error> {
     let mut sealed = vec![0; OVERHEAD + plain.len()];
     let (nonce, rest) = sealed.split_at_mut(NONCE_LEN);
     let (body, place) = rest.split_at_mut(plain.len());
@@ -28,7 +28,7 @@ pub(crate) fn seal(key: &Secret32, ad: &[u8], plain: &[u8]) -> Result<Vec<u8>, g
 }
 
 /// What was sealed; `None`: it was not, under this key, with this associated data.
-pub(crate) fn open(key: &Secret32, ad: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+pub fn open(key: &Secret32, ad: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (nonce, rest) = sealed.split_at_checked(NONCE_LEN).filter(|(_, rest)| rest.len() >= TAG)?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).expect("it has the length of a nonce");
     let mut place = Zeroizing::new(rest.to_vec());
@@ -41,7 +41,7 @@ pub(crate) fn open(key: &Secret32, ad: &[u8], sealed: &[u8]) -> Option<Zeroizing
 ///
 /// # Errors
 /// When it gives none.
-pub(crate) fn draw() -> Result<Secret32, getrandom::Error> {
+pub fn draw() -> Result<Secret32, getrandom::Error> {
     let mut done = Ok(());
     let secret = Secret32::filled(|secret| done = getrandom::fill(secret));
     done.map(|()| secret)

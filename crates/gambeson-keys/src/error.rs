@@ -131,6 +131,27 @@ pub enum KeyError {
         /// What stands in the way.
         why: String,
     },
+    /// A key service does not give what was asked for.
+    NotGranted {
+        /// Which service.
+        store: String,
+        /// Its sentence.
+        why: String,
+    },
+    /// A key service was asked for what cannot be.
+    Unfit {
+        /// Which service.
+        store: String,
+        /// Its sentence.
+        why: String,
+    },
+    /// A key service cannot be asked.
+    Unreachable {
+        /// Which service.
+        store: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// This process was forked from the one that opened the store, and its keys did not come along.
     Forked {
         /// Which store.
@@ -227,6 +248,9 @@ impl fmt::Display for KeyError {
                  until it is closed where the store can be written",
                 hexadecimal(file)
             ),
+            Self::NotGranted { store, why } => write!(out, "the key service {store} says no: {why}"),
+            Self::Unfit { why, .. } => out.write_str(why),
+            Self::Unreachable { store, why } => write!(out, "the key service {store} cannot be asked: {why}"),
             Self::Forked { store } => write!(
                 out,
                 "the keys of {store} did not come along into this forked process; open the store again in it"

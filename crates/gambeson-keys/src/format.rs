@@ -6,7 +6,8 @@
 //! lock: 0 (a job's alone)
 //!     | 1 memory in KiB u32, passes u32, lanes u32, salt 16, wrapped master key 60     a passphrase
 //!     | 2 path u16 length, bytes                                                       a file with the master key
-//! contents: nonce 12 | sealed: body | tag 16                                           with lock 1 and 2
+//!     | 3 public key 32, encapsulated secret 32, wrapped master key 48                 an export to its owner (HPKE)
+//! contents: nonce 12 | sealed: body | tag 16                                           with lock 1, 2 and 3
 //!         | body | SHA-256 of all before                                               with lock 0
 //! body: anchor key 32 | home u16 length, bytes | labels u16 x { name u8 length, bytes, versions u16 x { version } }
 //! version: number u32 | created u64 | changed u64 | expires u64 | verifying key 32 | wrapping key 32 | u8 0, or 1 and seed 32
@@ -14,7 +15,8 @@
 //! Big endian; decoding accepts exactly what encoding produces. What is sealed is sealed by AES-256-GCM-SIV. The contents
 //! are bound to all that stands before them, so nothing of a key file can be changed, taken out or put in without its
 //! master key. The master key is sealed in the same way under Argon2id (RFC 9106) of passphrase and salt, bound to
-//! "gambeson key file master v1" | kind | id | memory | passes | lanes | salt. Times are seconds since 1970; a lifetime of 0
+//! "gambeson key file master v1" | kind | id | memory | passes | lanes | salt. With lock 3 it is sealed to a public key by
+//! HPKE (RFC 9180: base mode, X25519, HKDF-SHA256, AES-256-GCM), whose info is "gambeson key file recipient v1" | id. Times are seconds since 1970; a lifetime of 0
 //! has no end.
 
 use std::ffi::OsString;
@@ -28,7 +30,7 @@ use zeroize::Zeroizing;
 
 use crate::cipher::{self, OVERHEAD};
 use crate::passphrase::{Cost, SALT};
-use crate::ring::{Entry, Version};
+use crate::ring::{Entry, Ring, Version};
 
 /// What stands in front of the contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,11 @@ pub(crate) enum Lock {
     },
     /// The master key is in a file, beside the store or anywhere.
     KeyFile(PathBuf),
+    /// The master key is sealed to the owner of an X25519 key.
+    Recipient {
+        public: [u8; 32],
+        sealed: [u8; SEALED_TO],
+    },
 }
 
 /// What is behind the lock.
@@ -72,9 +79,9 @@ pub(crate) struct Contents {
     pub(crate) labels: Vec<Entry>,
 }
 
-/// The bytes are no key file, or not as they were written.
+/// The bytes are no key file, label or ring, or not as they were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 impl Header {
     /// What the master key is bound to.
@@ -84,6 +91,11 @@ impl Header {
         out.extend(id);
         passphrase(&mut out, cost, salt);
         out
+    }
+
+    /// What a master key that is sealed to somebody is bound to.
+    pub(crate) fn recipient_info(id: &[u8; 16]) -> Vec<u8> {
+        [RECIPIENT_INFO, id].concat()
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -102,6 +114,11 @@ impl Header {
             Lock::KeyFile(file) => {
                 out.push(KEY_FILE);
                 path(&mut out, file);
+            }
+            Lock::Recipient { public, sealed } => {
+                out.push(RECIPIENT);
+                out.extend(public);
+                out.extend(sealed);
             }
         }
         out
@@ -123,11 +140,12 @@ impl Header {
         let lock = match (reader.byte()?, kind) {
             (OPEN, Kind::Job) => Lock::Open,
             (PASSPHRASE, Kind::Store | Kind::Export) => Lock::Passphrase {
-                cost: Cost::new(reader.count()?, reader.count()?, reader.count()?).ok_or(Malformed)?,
+                cost: Cost::decode(&reader.array()?).ok_or(Malformed)?,
                 salt: reader.array()?,
                 wrapped: reader.array()?,
             },
             (KEY_FILE, Kind::Store) => Lock::KeyFile(reader.path()?),
+            (RECIPIENT, Kind::Export) => Lock::Recipient { public: reader.array()?, sealed: reader.array()? },
             _ => return Err(Malformed),
         };
         Ok((Header { kind, id, serial, lock }, bytes.len() - reader.0.len()))
@@ -171,41 +189,72 @@ pub(crate) fn look_into(file: &[u8], header: usize) -> Result<Contents, Malforme
 
 impl Contents {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
-        let versions = self.labels.iter().map(|entry| entry.versions.len()).sum::<usize>();
-        let room =
-            32 + 2 + self.home.as_os_str().len() + 2 + self.labels.len() * (1 + 0xFF + 2) + versions * VERSION_MAX;
+        let room = 32 + 2 + self.home.as_os_str().len() + room(&self.labels);
         let mut out = Zeroizing::new(Vec::with_capacity(room));
         out.extend_from_slice(self.anchor_key.as_bytes());
         path(&mut out, &self.home);
-        count(&mut out, self.labels.len());
-        for entry in &self.labels {
-            out.push(u8::try_from(entry.name.len()).expect("a label's name is short"));
-            out.extend_from_slice(entry.name.as_bytes());
-            count(&mut out, entry.versions.len());
-            for version in &entry.versions {
-                version.encode(&mut out);
-            }
-        }
+        labels(&mut out, &self.labels);
         debug_assert!(out.len() <= room);
         out
     }
 
     fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(body);
-        let contents = Contents {
-            anchor_key: reader.secret()?,
-            home: reader.path()?,
-            labels: reader.list(|reader| {
-                let length = usize::from(reader.byte()?);
-                let name = String::from_utf8(reader.bytes(length)?.to_vec()).map_err(|_| Malformed)?;
-                let versions = reader.list(Reader::version)?;
-                let ascending = versions.is_sorted_by(|one, next| one.number < next.number);
-                let is_legal = is_label(&name) && ascending && versions.first().is_some_and(|first| first.number > 0);
-                is_legal.then_some(Entry { name, versions }).ok_or(Malformed)
-            })?,
-        };
-        let ascending = contents.labels.is_sorted_by(|one, next| one.name < next.name);
-        if ascending && reader.0.is_empty() { Ok(contents) } else { Err(Malformed) }
+        let contents = Contents { anchor_key: reader.secret()?, home: reader.path()?, labels: reader.labels()? };
+        if reader.0.is_empty() { Ok(contents) } else { Err(Malformed) }
+    }
+}
+
+impl Ring {
+    /// Its labels as they stand in a key file, in clear: for an encrypted connection to who may have them.
+    ///
+    /// # Panics
+    /// With more than [`COUNT_MAX`] labels, or versions of one.
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(room(&self.labels)));
+        labels(&mut out, &self.labels);
+        out
+    }
+
+    /// The labels in such bytes. `store` is what sentences call where they are from.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(store: String, bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let labels = reader.labels()?;
+        if reader.0.is_empty() { Ok(Ring { store, labels }) } else { Err(Malformed) }
+    }
+}
+
+impl Entry {
+    /// A label as it stands in a key file, in clear: to be sealed.
+    ///
+    /// # Panics
+    /// With more than [`COUNT_MAX`] versions.
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(room(std::slice::from_ref(self))));
+        self.encode_to(&mut out);
+        out
+    }
+
+    /// The label in such bytes.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(bytes);
+        let entry = reader.entry()?;
+        if reader.0.is_empty() { Ok(entry) } else { Err(Malformed) }
+    }
+
+    fn encode_to(&self, out: &mut Vec<u8>) {
+        out.push(u8::try_from(self.name.len()).expect("a label's name is short"));
+        out.extend_from_slice(self.name.as_bytes());
+        count(out, self.versions.len());
+        for version in &self.versions {
+            version.encode(out);
+        }
     }
 }
 
@@ -227,6 +276,21 @@ impl Version {
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
+    fn labels(&mut self) -> Result<Vec<Entry>, Malformed> {
+        let labels = self.list(Reader::entry)?;
+        let ascending = labels.is_sorted_by(|one, next| one.name < next.name);
+        ascending.then_some(labels).ok_or(Malformed)
+    }
+
+    fn entry(&mut self) -> Result<Entry, Malformed> {
+        let length = usize::from(self.byte()?);
+        let name = String::from_utf8(self.bytes(length)?.to_vec()).map_err(|_| Malformed)?;
+        let versions = self.list(Reader::version)?;
+        let ascending = versions.is_sorted_by(|one, next| one.number < next.number);
+        let is_legal = is_label(&name) && ascending && versions.first().is_some_and(|first| first.number > 0);
+        is_legal.then_some(Entry { name, versions }).ok_or(Malformed)
+    }
+
     fn version(&mut self) -> Result<Version, Malformed> {
         Ok(Version {
             number: self.count()?,
@@ -285,15 +349,26 @@ impl<'b> Reader<'b> {
 }
 
 fn passphrase(out: &mut Vec<u8>, cost: &Cost, salt: &[u8; SALT]) {
-    for number in [cost.memory_kib, cost.passes, cost.lanes] {
-        out.extend(number.to_be_bytes());
-    }
+    out.extend(cost.encode());
     out.extend(salt);
 }
 
 fn path(out: &mut Vec<u8>, path: &Path) {
     count(out, path.as_os_str().len());
     out.extend_from_slice(path.as_os_str().as_bytes());
+}
+
+fn labels(out: &mut Vec<u8>, labels: &[Entry]) {
+    count(out, labels.len());
+    for entry in labels {
+        entry.encode_to(out);
+    }
+}
+
+/// What labels take at most, so that what holds them never grows and leaves copies behind.
+fn room(labels: &[Entry]) -> usize {
+    let versions = labels.iter().map(|entry| entry.versions.len()).sum::<usize>();
+    2 + labels.len() * (1 + 0xFF + 2) + versions * VERSION_MAX
 }
 
 fn count(out: &mut Vec<u8>, count: usize) {
@@ -306,8 +381,12 @@ const MASTER: &[u8] = b"gambeson key file master v1";
 const OPEN: u8 = 0;
 const PASSPHRASE: u8 = 1;
 const KEY_FILE: u8 = 2;
+const RECIPIENT: u8 = 3;
+const RECIPIENT_INFO: &[u8] = b"gambeson key file recipient v1";
+/// An encapsulated secret, and a master key with a tag.
+pub const SEALED_TO: usize = 32 + 32 + 16;
 const DIGEST: usize = 32;
 pub(crate) const WRAPPED: usize = 32 + OVERHEAD;
 const VERSION_MAX: usize = 4 + 3 * 8 + 32 + 32 + 1 + 32;
 /// Labels, and versions of one, that fit.
-pub(crate) const COUNT_MAX: usize = 0xFFFF;
+pub const COUNT_MAX: usize = 0xFFFF;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use aws_lc_rs::digest::{SHA256, digest};
 use gambeson_proto::secret::Secret32;
 
-use crate::format::{self, Contents, Header, Kind, Lock, WRAPPED};
+use crate::format::{self, Contents, Header, Kind, Lock, SEALED_TO, WRAPPED};
 use crate::passphrase::Cost;
 use crate::ring::{Entry, Version};
 
@@ -21,7 +21,7 @@ pub fn key_file(bytes: &[u8]) {
 }
 
 /// What to begin with: a file for each lock, and labels of both kinds.
-pub fn key_file_seeds() -> [(&'static str, Vec<u8>); 4] {
+pub fn key_file_seeds() -> [(&'static str, Vec<u8>); 5] {
     let file = |kind, lock, contents: &Contents| {
         let file = format::lay_open(&Header { kind, id: [1; 16], serial: 2, lock }, contents);
         // Without the digest.
@@ -49,6 +49,7 @@ pub fn key_file_seeds() -> [(&'static str, Vec<u8>); 4] {
         ("job", file(Kind::Job, Lock::Open, &full)),
         ("job-empty", file(Kind::Job, Lock::Open, &empty)),
         ("export", file(Kind::Export, passphrase, &full)),
+        ("export-to", file(Kind::Export, Lock::Recipient { public: [9; 32], sealed: [10; SEALED_TO] }, &empty)),
         ("store", file(Kind::Store, Lock::KeyFile("master-key".into()), &full)),
     ]
 }

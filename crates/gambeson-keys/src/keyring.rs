@@ -6,9 +6,11 @@ use gambeson_proto::secret::Secret32;
 use gambeson_site::holder;
 use gambeson_site::job::{self, host_name};
 
-use crate::anchors::{Anchors, Direction};
+use crate::anchorage::{Anchorage, Direction};
+use crate::anchors::Anchors;
 use crate::format::{self, Header, Kind};
 use crate::passphrase::Passphrase;
+use crate::relay::Relayed;
 use crate::ring::Ring;
 use crate::store::{self, Store};
 use crate::{Anchor, KeyError, Keys, Label};
@@ -18,7 +20,7 @@ use crate::{Anchor, KeyError, Keys, Label};
 pub struct KeyRing {
     ring: Ring,
     /// Or why there are none.
-    anchors: Result<Anchors, String>,
+    anchors: Result<Box<dyn Anchorage>, String>,
 }
 
 /// Opens this process's keys, and asks nobody for anything.
@@ -38,21 +40,28 @@ pub fn open() -> Result<KeyRing, KeyError> {
 /// # Errors
 /// As there.
 pub fn open_asking(ask: &mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<KeyRing, KeyError> {
-    if let Some(directory) = job::directory().filter(|directory| directory.exists()) {
-        let name = directory.display().to_string();
-        let held = holder::ask(&directory, OF_JOB).map_err(|why| KeyError::Exposed { store: name.clone(), why })?;
-        if let Some(held) = held
-            && let Some(opened) = open_of_job(&name, &held, store::named().as_deref())?
-        {
-            return Ok(opened);
-        }
+    match open_held()? {
+        Some(opened) => Ok(opened),
+        None => Ok(Store::open(&store::place()?, ask)?.into_keys()),
     }
-    Ok(Store::open(&store::place()?, ask)?.into_keys())
+}
+
+/// What the job's launcher opened for all, unless `$GAMBESON_KEYS` names other keys, or this is no process of a job.
+///
+/// # Errors
+/// When this process may not have it.
+pub fn open_held() -> Result<Option<KeyRing>, KeyError> {
+    let Some(directory) = job::directory().filter(|directory| directory.exists()) else { return Ok(None) };
+    let exposed = |why| KeyError::Exposed { store: directory.display().to_string(), why };
+    match holder::ask(&directory, OF_JOB).map_err(exposed)? {
+        Some(held) => open_of_job(&directory, &held, store::named().as_deref()),
+        None => Ok(None),
+    }
 }
 
 /// What the job's launcher opened, unless the store that this process's environment names is another one.
-fn open_of_job(job: &str, bytes: &[u8], named: Option<&Path>) -> Result<Option<KeyRing>, KeyError> {
-    let malformed = |_| KeyError::altered(job, "what `gambeson run` holds there");
+fn open_of_job(job: &Path, bytes: &[u8], named: Option<&Path>) -> Result<Option<KeyRing>, KeyError> {
+    let malformed = |_| KeyError::altered(&job.display().to_string(), "what `gambeson run` holds there");
     let (header, length) = Header::decode(bytes).map_err(malformed)?;
     if header.kind != Kind::Job {
         return Err(malformed(format::Malformed));
@@ -65,17 +74,22 @@ fn open_of_job(job: &str, bytes: &[u8], named: Option<&Path>) -> Result<Option<K
         return Ok(None);
     }
     let home = contents.home;
-    let anchors = match store::id(&home) {
-        Ok(id) if id == header.id => Ok(Anchors::new(&home, contents.anchor_key)),
+    let ring = Ring { store: home.display().to_string(), labels: contents.labels };
+    if ring.store.starts_with(SERVICE) {
+        let anchors: Box<dyn Anchorage> = Box::new(Relayed::new(job, &ring.store));
+        return Ok(Some(KeyRing { ring, anchors: Ok(anchors) }));
+    }
+    let anchors: Result<Box<dyn Anchorage>, _> = match store::id(&home) {
+        Ok(id) if id == header.id => Ok(Box::new(Anchors::new(&home, contents.anchor_key))),
         Ok(_) => Err(format!("on {} there is another store", host_name())),
         Err(_) => Err(format!("the store is not on {}", host_name())),
     };
-    let ring = Ring { store: home.display().to_string(), labels: contents.labels };
     Ok(Some(KeyRing { ring, anchors }))
 }
 
 impl KeyRing {
-    pub(crate) fn new(ring: Ring, anchors: Result<Anchors, String>) -> Self {
+    /// Keys of labels, with whoever keeps the anchors of their files; or why nobody does.
+    pub fn new(ring: Ring, anchors: Result<Box<dyn Anchorage>, String>) -> Self {
         KeyRing { ring, anchors }
     }
 
@@ -93,12 +107,12 @@ impl KeyRing {
     ///
     /// # Errors
     /// As [`Keys::set_anchor`], but never [`KeyError::OlderAnchor`].
-    pub fn put_anchor_back(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError> {
-        self.anchors(file)?.set(file, anchor, Direction::Any)
+    pub fn put_anchor_back(&self, file: &[u8; 16], labels: &[&str], anchor: &Anchor) -> Result<(), KeyError> {
+        self.anchors(file)?.set_anchor(file, labels, anchor, Direction::Any)
     }
 
-    fn anchors(&self, file: &[u8; 16]) -> Result<&Anchors, KeyError> {
-        self.anchors.as_ref().map_err(|why| KeyError::NotAnchored {
+    fn anchors(&self, file: &[u8; 16]) -> Result<&dyn Anchorage, KeyError> {
+        self.anchors.as_deref().map_err(|why| KeyError::NotAnchored {
             store: self.ring.store.clone(),
             file: *file,
             why: why.clone(),
@@ -128,13 +142,16 @@ impl Keys for KeyRing {
     }
 
     fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError> {
-        self.anchors(file)?.get(file)
+        self.anchors(file)?.anchor(file)
     }
 
-    fn set_anchor(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError> {
-        self.anchors(file)?.set(file, anchor, Direction::Forward)
+    fn set_anchor(&self, file: &[u8; 16], labels: &[&str], anchor: &Anchor) -> Result<(), KeyError> {
+        self.anchors(file)?.set_anchor(file, labels, anchor, Direction::Forward)
     }
 }
+
+/// How the name of a key service begins, where a folder could stand.
+pub const SERVICE: &str = "keyd://";
 
 /// What the holder of a job's secrets calls the keys that its launcher opened.
 pub const OF_JOB: &str = "keys";
@@ -169,12 +186,12 @@ mod tests {
         let place = place("ranks");
         let (home, held) = job(&place);
         let store = Store::open(&home, &mut |_| None).unwrap().into_keys();
-        let rank = open_of_job("job", &held, None).unwrap().unwrap();
+        let rank = open_of_job(Path::new("job"), &held, None).unwrap().unwrap();
         let key = Secret32::from_bytes([7; 32]);
         let wrapped = rank.wrap("clinical", 1, b"here", &key).unwrap();
         assert_eq!(store.unwrap("clinical", 1, b"here", &wrapped).unwrap(), key);
         let anchor = Anchor { generation: 3, root: [9; 32] };
-        rank.set_anchor(&[1; 16], &anchor).unwrap();
+        rank.set_anchor(&[1; 16], &[], &anchor).unwrap();
         assert_eq!(store.anchor(&[1; 16]).unwrap(), Some(anchor));
         fs::remove_dir_all(&place).unwrap();
     }
@@ -185,17 +202,17 @@ mod tests {
         let (home, held) = job(&place);
         fs::rename(&home, place.join("elsewhere")).unwrap();
         let refused = |rank: &KeyRing| {
-            let error = rank.set_anchor(&[1; 16], &Anchor { generation: 3, root: [9; 32] }).unwrap_err();
+            let error = rank.set_anchor(&[1; 16], &[], &Anchor { generation: 3, root: [9; 32] }).unwrap_err();
             assert!(matches!(error, KeyError::NotAnchored { .. }), "{error}");
             assert!(matches!(rank.anchor(&[1; 16]), Err(KeyError::NotAnchored { .. })));
             error.to_string()
         };
-        let rank = open_of_job("job", &held, None).unwrap().unwrap();
+        let rank = open_of_job(Path::new("job"), &held, None).unwrap().unwrap();
         assert!(rank.label("clinical").unwrap().may_write, "its keys do all the same");
         assert!(refused(&rank).contains("the store is not on"));
         // Another store in its place is not taken for it.
         Store::create(&home, Protection::KeyFile("master-key".into())).unwrap();
-        let rank = open_of_job("job", &held, None).unwrap().unwrap();
+        let rank = open_of_job(Path::new("job"), &held, None).unwrap().unwrap();
         assert!(refused(&rank).contains("there is another store"));
         fs::remove_dir_all(&place).unwrap();
     }
@@ -205,9 +222,9 @@ mod tests {
         let place = place("identity");
         let (home, held) = job(&place);
         for same in [home.clone(), home.join("../store")] {
-            assert!(open_of_job("job", &held, Some(&same)).unwrap().is_some());
+            assert!(open_of_job(Path::new("job"), &held, Some(&same)).unwrap().is_some());
         }
-        assert!(open_of_job("job", &held, Some(&place.join("other"))).unwrap().is_none());
+        assert!(open_of_job(Path::new("job"), &held, Some(&place.join("other"))).unwrap().is_none());
         fs::remove_dir_all(&place).unwrap();
     }
 
@@ -218,7 +235,10 @@ mod tests {
         for bit in (0..whole.len() * 8).step_by(3) {
             let mut altered = whole.clone();
             altered[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(open_of_job("job", &altered, None), Err(KeyError::Altered { .. })), "bit {bit}");
+            assert!(
+                matches!(open_of_job(Path::new("job"), &altered, None), Err(KeyError::Altered { .. })),
+                "bit {bit}"
+            );
         }
         fs::remove_dir_all(&place).unwrap();
     }

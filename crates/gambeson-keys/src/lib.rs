@@ -5,15 +5,17 @@
 //!
 //! ```text
 //! open() ──> KeyRing: Keys ──> Ring: labels ──> cipher
-//!   │            ├──────────> anchors
+//!   │            ├──────────> anchorage ──> anchors: of a folder; or of a key service, which ranks reach through relay
 //!   │            └──────────> journal
 //!   ├─ Store: a folder ──┐
 //!   └─ a job's directory ┴──> format: one form for stores, exports and jobs
 //! ```
 #![forbid(unsafe_code)]
 
+mod anchorage;
 mod anchors;
-mod cipher;
+mod carried;
+pub mod cipher;
 mod error;
 mod export;
 mod format;
@@ -24,20 +26,23 @@ mod journal;
 mod keyring;
 mod merge;
 mod passphrase;
+pub mod relay;
 mod ring;
 mod session;
 mod store;
 
 use gambeson_proto::secret::Secret32;
 
+pub use anchorage::{Anchorage, Direction};
 pub use error::KeyError;
-pub use export::{read_export, write_export};
+pub use export::{SEALED_TO, read_export, read_export_to, recipient, write_export, write_export_to};
+pub use format::{COUNT_MAX, Malformed};
 pub use journal::{JournalKeys, WrappedKey};
-pub use keyring::{KeyRing, OF_JOB, open, open_asking};
+pub use keyring::{KeyRing, OF_JOB, SERVICE, open, open_asking, open_held};
 pub use merge::Effect;
-pub use passphrase::{Cost, Passphrase, SHORTEST};
+pub use passphrase::{Cost, Passphrase, SALT, SHORTEST};
 pub use ring::{Entry, Rights, Ring, Version};
-pub use store::{Protection, State, Store, forget, place, state};
+pub use store::{Protection, State, Store, forget, named, place, state};
 
 /// What serves keys to one identity. Ranks of one job may have different ones.
 ///
@@ -81,12 +86,12 @@ pub trait Keys: Send + Sync {
     /// When the record cannot be read, or is not as it was written.
     fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError>;
 
-    /// Records where a file is now. It is there for good when this returns.
+    /// Records where a file is now, which is sealed under these labels. It is there for good when this returns.
     ///
     /// # Errors
     /// [`KeyError::OlderAnchor`] when a later generation is recorded already; [`KeyError::NotAnchored`] when anchors
     /// cannot be recorded from here at all, which is no fault of the file's.
-    fn set_anchor(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError>;
+    fn set_anchor(&self, file: &[u8; 16], labels: &[&str], anchor: &Anchor) -> Result<(), KeyError>;
 }
 
 /// What can be said of a label without its keys.

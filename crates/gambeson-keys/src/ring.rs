@@ -60,6 +60,23 @@ impl Ring {
         Ring { store, labels: Vec::new() }
     }
 
+    /// A ring of some labels; the last of one name stays. `store` is what sentences call where they are from.
+    pub fn new(store: String, labels: impl IntoIterator<Item = Entry>) -> Self {
+        let mut ring = Ring::empty(store);
+        for entry in labels {
+            match ring.position(&entry.name) {
+                Ok(at) => ring.labels[at] = entry,
+                Err(at) => ring.labels.insert(at, entry),
+            }
+        }
+        ring
+    }
+
+    /// Its labels, in order of their names.
+    pub fn into_labels(self) -> Vec<Entry> {
+        self.labels
+    }
+
     /// All labels, in order of their names.
     pub fn labels(&self) -> &[Entry] {
         &self.labels
@@ -142,17 +159,11 @@ impl Ring {
     pub fn extract(&self, labels: &[String], rights: Rights, expires: Option<u64>) -> Result<Ring, KeyError> {
         let mut chosen = Ring::empty(self.store.clone());
         for label in labels {
-            let mut entry = self.entry(label)?.clone();
+            let entry = self.entry(label)?;
             if rights == Rights::ReadAndWrite && !entry.newest().may_write() {
                 return Err(self.may_not_write(label));
             }
-            for version in &mut entry.versions {
-                version.expires = earlier(version.expires, expires);
-                version.changed = now().max(version.changed);
-                if rights == Rights::Read {
-                    version.signing = None;
-                }
-            }
+            let entry = entry.narrowed(rights, expires);
             if let Err(at) = chosen.position(label) {
                 chosen.labels.insert(at, entry);
             }
@@ -262,12 +273,37 @@ impl Entry {
     pub fn newest(&self) -> &Version {
         self.versions.last().expect("a label has a version")
     }
+
+    /// A copy for somebody else. A lifetime that is set here ends earlier or when it did.
+    #[must_use]
+    pub fn narrowed(&self, rights: Rights, expires: Option<u64>) -> Entry {
+        let mut entry = self.clone();
+        for version in &mut entry.versions {
+            version.expires = earlier(version.expires, expires);
+            version.changed = now().max(version.changed);
+            if rights == Rights::Read {
+                version.signing = None;
+            }
+        }
+        entry
+    }
+
+    /// The same with the versions alone whose lifetime is not over; `None`: it is over for all of them.
+    pub fn in_force(mut self, now: u64) -> Option<Entry> {
+        self.versions.retain(|version| !version.is_over(now));
+        (!self.versions.is_empty()).then_some(self)
+    }
 }
 
 impl Version {
     /// Whether its signing key is here.
     pub fn may_write(&self) -> bool {
         self.signing.is_some()
+    }
+
+    /// Whether its lifetime is over.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.expires.is_some_and(|since| since <= now)
     }
 
     /// Whether it is the same version, whoever may do what with it.

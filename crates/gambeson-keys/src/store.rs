@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::anchors::{Anchors, replace};
 use crate::cipher::{self, draw};
 use crate::format::{self, COUNT_MAX, Contents, Header, Kind, Lock};
-use crate::keyring::KeyRing;
+use crate::keyring::{KeyRing, SERVICE};
 use crate::passphrase::{Cost, Passphrase};
 use crate::ring::Ring;
 use crate::{KeyError, session};
@@ -72,8 +72,8 @@ pub fn place() -> Result<PathBuf, KeyError> {
     })
 }
 
-/// The store that the environment names.
-pub(crate) fn named() -> Option<PathBuf> {
+/// The store that the environment names: a folder, or a key service.
+pub fn named() -> Option<PathBuf> {
     env::var_os("GAMBESON_KEYS").filter(|place| !place.is_empty()).map(PathBuf::from)
 }
 
@@ -140,7 +140,7 @@ impl Store {
         };
         let altered = || KeyError::altered(&store, format!("{} of it", place.join(STORE).display()));
         let (master, contents) = match &header.lock {
-            Lock::Open => unreachable!("only a job's keys are open"),
+            Lock::Open | Lock::Recipient { .. } => unreachable!("a store is under a passphrase or has a key file"),
             Lock::KeyFile(path) => tried(key_file(place, path)?).ok_or_else(altered)?,
             Lock::Passphrase { .. } => match session::recall(&header.id).and_then(tried) {
                 Some(opened) => opened,
@@ -229,7 +229,7 @@ impl Store {
     /// What serves keys of it from here on.
     pub fn into_keys(self) -> KeyRing {
         let anchors = Anchors::new(&self.place, self.anchor_key);
-        KeyRing::new(self.ring, Ok(anchors))
+        KeyRing::new(self.ring, Ok(Box::new(anchors)))
     }
 
     /// The key file for the ranks of a job, who find it in the job's directory, which is in memory and their user's alone.
@@ -322,6 +322,11 @@ fn header(place: &Path, bytes: &[u8]) -> Result<(Header, usize), KeyError> {
 
 fn read(place: &Path) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let (store, path) = (place.display().to_string(), place.join(STORE));
+    if store.starts_with(SERVICE) {
+        let why = "this program cannot; start it with `gambeson run` under the same GAMBESON_KEYS, which asks for all processes of \
+                   the job";
+        return Err(KeyError::Unreachable { store, why: why.to_owned() });
+    }
     match fs::symlink_metadata(&path) {
         Ok(_) => {}
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

@@ -352,13 +352,13 @@ fn anchors_only_go_forward_unless_they_are_told_to() {
     let anchor = |generation, root| Anchor { generation, root: [root; 32] };
     assert_eq!(keys.anchor(&file).unwrap(), None);
     for next in [anchor(1, 1), anchor(1, 2), anchor(5, 3), anchor(5, 3)] {
-        keys.set_anchor(&file, &next).unwrap();
+        keys.set_anchor(&file, &[], &next).unwrap();
         assert_eq!(keys.anchor(&file).unwrap(), Some(next));
     }
-    let refused = keys.set_anchor(&file, &anchor(4, 3)).unwrap_err();
+    let refused = keys.set_anchor(&file, &[], &anchor(4, 3)).unwrap_err();
     assert!(matches!(refused, KeyError::OlderAnchor { held: 5, given: 4, .. }));
     assert_eq!(keys.anchor(&other).unwrap(), None);
-    keys.put_anchor_back(&file, &anchor(4, 3)).unwrap();
+    keys.put_anchor_back(&file, &[], &anchor(4, 3)).unwrap();
     assert_eq!(keys.anchor(&file).unwrap(), Some(anchor(4, 3)));
 
     // An anchor cannot be altered, nor stand for another file.
@@ -390,7 +390,7 @@ fn of_many_anchors_at_once_the_latest_stays() {
                 let keys = keys(&path);
                 for step in 0..25_u64 {
                     let anchor = Anchor { generation: step * 4 + writer, root: [0; 32] };
-                    match keys.set_anchor(&[1; 16], &anchor) {
+                    match keys.set_anchor(&[1; 16], &[], &anchor) {
                         Ok(()) | Err(KeyError::OlderAnchor { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }

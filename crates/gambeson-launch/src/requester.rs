@@ -16,6 +16,26 @@ use crate::error::Error;
 use crate::identities::own;
 use crate::wire::{self, Event, Health, Host, KILL, LIST, Order, Running, STATUS, Secret, Streams};
 
+/// A domain from which somebody asks his site's services, with the identity in a folder. A certificate whose time is nearly
+/// over is renewed in passing; who has none gets one, if his site takes what he has anyway ([`crate::identities`]).
+///
+/// # Errors
+/// When there is no identity, or it has expired.
+pub fn domain(folder: &Path) -> Result<Arc<Domain>, Error> {
+    let refused = |cause: gambeson_link::Error| Error::Refused(cause.to_string());
+    let member = own(folder, |what| eprintln!("gambeson: {what}"))?;
+    // As long as it is valid, that its authority cannot be asked stops nobody.
+    let renewed = renew(&member, false);
+    if member.validity.until < now() {
+        renewed?;
+    }
+    let member = Member::read(folder, Kind::User)?;
+    let mut config = Config::new(member.again()?, member.trust()?);
+    config.shm = false;
+    (config.patience, config.silence) = (PATIENCE, SILENCE);
+    Ok(Arc::new(Domain::open(config).map_err(refused)?))
+}
+
 /// A place from which processes are ordered.
 pub struct Requester {
     domain: Arc<Domain>,
@@ -29,19 +49,7 @@ impl Requester {
     /// # Errors
     /// When there is no identity, or it has expired.
     pub fn new(folder: &Path) -> Result<Self, Error> {
-        let refused = |cause: gambeson_link::Error| Error::Refused(cause.to_string());
-        let member = own(folder, |what| eprintln!("gambeson: {what}"))?;
-        // As long as it is valid, that its authority cannot be asked stops nobody.
-        let renewed = renew(&member, false);
-        if member.validity.until < now() {
-            renewed?;
-        }
-        let member = Member::read(folder, Kind::User)?;
-        let mut config = Config::new(member.again()?, member.trust()?);
-        config.shm = false;
-        (config.patience, config.silence) = (PATIENCE, SILENCE);
-        let domain = Arc::new(Domain::open(config).map_err(refused)?);
-        Ok(Requester { domain, folder: folder.to_owned() })
+        Ok(Requester { domain: domain(folder)?, folder: folder.to_owned() })
     }
 
     /// Has the processes of an order started, all at once, and does not wait for that (the split-phase `start_process`).

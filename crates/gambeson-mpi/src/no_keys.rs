@@ -37,7 +37,7 @@ impl Keys for NoKeys {
         self.none()
     }
 
-    fn set_anchor(&self, _file: &[u8; 16], _anchor: &Anchor) -> Result<(), KeyError> {
+    fn set_anchor(&self, _file: &[u8; 16], _labels: &[&str], _anchor: &Anchor) -> Result<(), KeyError> {
         self.none()
     }
 }

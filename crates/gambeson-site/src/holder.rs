@@ -5,7 +5,7 @@
 //! whatever the job has started stays below it.
 //!
 //! ```text
-//! request   length u32 | name, or "adopt" and a credential
+//! request   length u32 | name, or "adopt" 0 and a credential, or the name of a question, 0 and the question
 //! answer    status u8 (0 given, 1 there is none, 2 refused) | length u32 | the secret, or why not
 //! ```
 //! Big endian.
@@ -32,11 +32,16 @@ pub const CREDENTIAL: &str = "credential";
 /// A secret on pages that a fork wipes and a core dump leaves out, for as long as the job runs.
 type Held = Arc<PageSlice<u8>>;
 
+/// Answers a question of one of the job's processes.
+type Answers = dyn Fn(&[u8]) -> Zeroizing<Vec<u8>> + Send + Sync;
+
 /// Holds a job's secrets for its processes.
 pub struct Holder {
     job_secret: Secret32,
     /// By name.
     secrets: Mutex<BTreeMap<&'static str, Held>>,
+    /// Who answers questions, by their name.
+    answers: Mutex<BTreeMap<&'static str, Arc<Answers>>>,
     /// Below whom the job's processes are.
     tops: Mutex<Vec<Process>>,
     /// Whether Slurm's daemon may start processes of the job.
@@ -54,6 +59,7 @@ impl Holder {
         let holder = Arc::new(Holder {
             job_secret: credential.job_secret.clone(),
             secrets: Mutex::new(BTreeMap::from([(CREDENTIAL, held(&credential.encode()))])),
+            answers: Mutex::default(),
             tops: Mutex::new(vec![own]),
             slurm,
         });
@@ -73,6 +79,11 @@ impl Holder {
     /// One more secret for the job's processes.
     pub fn hold(&self, name: &'static str, secret: &[u8]) {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(name, held(secret));
+    }
+
+    /// Answers questions of this name from the job's processes, each on a thread of its own.
+    pub fn answer_by(&self, name: &'static str, answer: impl Fn(&[u8]) -> Zeroizing<Vec<u8>> + Send + Sync + 'static) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).insert(name, Arc::new(answer));
     }
 
     /// Counts to the job what is below another process, too: the one that Slurm starts a step's tasks from.
@@ -107,6 +118,14 @@ impl Holder {
         }
         if !self.is_of_job(pid) {
             return Err(format!("process {pid} was not started by this job"));
+        }
+        if let Some(end) = request.iter().position(|&byte| byte == 0) {
+            let (name, question) = (str::from_utf8(&request[..end]).ok(), &request[end + 1..]);
+            let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = name.and_then(|name| answers.get(name)).cloned();
+            // Others are not kept waiting by who is slow to answer.
+            drop(answers);
+            return Ok(found.map(|answer| held(&answer(question))));
         }
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(str::from_utf8(request).ok().and_then(|name| secrets.get(name)).cloned())
@@ -172,6 +191,14 @@ impl PartialEq for Process {
 /// Why it was not to be had, as the middle of a sentence.
 pub fn ask(directory: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     request(directory, name.as_bytes())
+}
+
+/// Asks the holder of this process's job a question; none if nobody answers those of that name.
+///
+/// # Errors
+/// As [`ask`].
+pub fn call(directory: &Path, name: &str, question: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    request(directory, &Zeroizing::new([name.as_bytes(), &[0], question].concat()))
 }
 
 /// Has the holder of a job here count to the job what is below this process, which becomes a subreaper: `gambeson keep` on the

@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::part;
 use crate::commands::{
-    audit, bench, completion, daemon, directory, doctor, enroll, enter, exec, file, init, keep, key, manual, orders,
-    partition, policy, proxy, relay, run, sim, site, start, worker,
+    audit, bench, completion, daemon, directory, doctor, enroll, enter, exec, file, init, keep, key, keyd, manual,
+    orders, partition, policy, proxy, relay, run, sim, site, start, worker,
 };
 use crate::failure::{Failure, STATUSES};
 use crate::probe;
@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Site(site::Arguments),
     Partition(partition::Arguments),
     Key(key::Arguments),
+    Keyd(keyd::Arguments),
     File(file::Arguments),
     Proxy(proxy::Arguments),
     Relay(relay::Arguments),
@@ -72,6 +73,7 @@ impl Command {
             Self::Site(arguments) => site::execute(&arguments),
             Self::Partition(arguments) => partition::execute(&arguments),
             Self::Key(arguments) => key::execute(&arguments),
+            Self::Keyd(arguments) => keyd::execute(&arguments),
             Self::File(arguments) => file::execute(&arguments),
             Self::Proxy(arguments) => proxy::execute(&arguments),
             Self::Relay(arguments) => relay::execute(&arguments),

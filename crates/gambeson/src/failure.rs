@@ -113,15 +113,32 @@ impl Failure {
 impl From<KeyError> for Failure {
     fn from(error: KeyError) -> Self {
         use KeyError::{
-            Expired, LabelExists, Locked, MayNotWrite, NoExport, NoLabel, NoName, NoStore, NoVersion, StoreExists,
-            System, WrongPassphrase,
+            Expired, LabelExists, Locked, MayNotWrite, NoExport, NoLabel, NoName, NoStore, NoVersion, NotGranted,
+            StoreExists, System, Unfit, Unreachable, WrongPassphrase,
         };
         let status = match &error {
-            NoName { .. } | LabelExists { .. } | StoreExists { .. } => Status::Usage,
+            NoName { .. } | LabelExists { .. } | StoreExists { .. } | Unfit { .. } => Status::Usage,
             NoExport { .. } => Status::Data,
-            NoStore { .. } | NoLabel { .. } | NoVersion { .. } => Status::Unavailable,
+            NoStore { .. } | NoLabel { .. } | NoVersion { .. } | Unreachable { .. } => Status::Unavailable,
             System { .. } => Status::System,
-            Locked { .. } | WrongPassphrase { .. } | MayNotWrite { .. } | Expired { .. } => Status::NotPermitted,
+            Locked { .. } | WrongPassphrase { .. } | MayNotWrite { .. } | Expired { .. } | NotGranted { .. } => {
+                Status::NotPermitted
+            }
+            _ => Status::Refused,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<gambeson_keyd::Error> for Failure {
+    fn from(error: gambeson_keyd::Error) -> Self {
+        use gambeson_keyd::Error::{Exists, InUse, Keys, NoDatabase, Rules, Senseless, Site, System};
+        let status = match &error {
+            Keys(of) => Failure::from(of.clone()).status,
+            Senseless { .. } | Exists { .. } => Status::Usage,
+            NoDatabase { .. } | InUse { .. } | Site { .. } => Status::Unavailable,
+            Rules { .. } => Status::Policy,
+            System { .. } => Status::System,
             _ => Status::Refused,
         };
         Self::new(status, error.to_string())

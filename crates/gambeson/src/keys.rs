@@ -4,20 +4,26 @@ use std::env;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 
 use clap::Args;
-use gambeson_keys::{KeyError, KeyRing, Passphrase, SHORTEST, State, Store};
+use gambeson_keyd::client::{Client, Place};
+use gambeson_keyd::wire::{Purpose, Want};
+use gambeson_keys::{KeyError, KeyRing, Passphrase, SERVICE, SHORTEST, State, Store, open_held};
+use gambeson_launch::authority::{Site, user_folder};
+use gambeson_site::directory::FOLDER;
 use gambeson_site::job::read_secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Status};
 
 /// Where the key store is, and its passphrase.
 #[derive(Args)]
 pub(crate) struct Access {
-    /// The key store, instead of the one in GAMBESON_KEYS or ~/.local/share/gambeson/keys
-    #[arg(long, value_name = "FOLDER")]
+    /// The key store, instead of the one in GAMBESON_KEYS, the site's key service or ~/.local/share/gambeson/keys: a
+    /// folder, or a key service as keyd://HOST
+    #[arg(long, value_name = "PLACE")]
     pub(crate) store: Option<PathBuf>,
     /// A file with the store's passphrase, mode 0600, instead of asking for it; - reads a line of stdin
     #[arg(long, value_name = "FILE")]
@@ -25,9 +31,51 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Where the store is.
+    /// Where the keys are: in the store named here or by the environment, else in the site's key service, else in the
+    /// user's own folder.
+    pub(crate) fn found(&self) -> Result<Found, Failure> {
+        match &self.store {
+            Some(store) => named(store),
+            None => found(),
+        }
+    }
+
+    /// Where the store is, for what is done to folders alone.
     pub(crate) fn place(&self) -> Result<PathBuf, Failure> {
-        Ok(self.store.clone().map_or_else(gambeson_keys::place, Ok)?)
+        match self.found()? {
+            Found::Folder(place) => Ok(place),
+            Found::Service(place, _) => Err(Failure::usage(format!(
+                "your keys are in the key service {place}, and this is for stores in folders; --store names a folder"
+            ))),
+        }
+    }
+
+    /// The key service, if the keys are in one.
+    pub(crate) fn client(&self) -> Result<Option<Client>, Failure> {
+        match self.found()? {
+            Found::Folder(_) => Ok(None),
+            Found::Service(place, _) => Ok(Some(client(&place)?)),
+        }
+    }
+
+    /// The key service that is asked itself: not by a process of a job, which has what the job got.
+    pub(crate) fn asked(&self) -> Result<Option<Client>, Failure> {
+        if self.store.is_none() && open_held()?.is_some() {
+            return Ok(None);
+        }
+        self.client()
+    }
+
+    /// The key service; `what` is for key services alone.
+    pub(crate) fn service(&self, what: &str) -> Result<Client, Failure> {
+        match self.found()? {
+            Found::Service(place, _) => Ok(client(&place)?),
+            Found::Folder(place) => Err(Failure::usage(format!(
+                "{what} is for labels in a key service, and your keys are in the folder {}, where `gambeson key export` hands a \
+                 label to somebody; name a service in GAMBESON_KEYS or by --store, as keyd://HOST",
+                place.display()
+            ))),
+        }
     }
 
     /// Opens the store itself.
@@ -38,11 +86,73 @@ impl Access {
 
     /// The keys that a process has here: of the store named, else as [`gambeson_keys::open`] finds them.
     pub(crate) fn keys(&self) -> Result<KeyRing, Failure> {
-        match &self.store {
-            Some(_) => Ok(self.open()?.into_keys()),
-            None => asking(self.passphrase_file.as_deref(), |ask| gambeson_keys::open_asking(ask)),
+        if self.store.is_none()
+            && let Some(held) = open_held()?
+        {
+            return Ok(held);
+        }
+        match self.found()? {
+            Found::Folder(place) => {
+                asking(self.passphrase_file.as_deref(), |ask| Store::open(&place, ask)).map(Store::into_keys)
+            }
+            Found::Service(place, _) => {
+                let client = client(&place)?;
+                let ring = client.ring(None, Want::Most, Purpose::Use)?;
+                Ok(client.keys(ring))
+            }
         }
     }
+}
+
+/// Where keys were found to be.
+pub(crate) enum Found {
+    /// In a folder.
+    Folder(PathBuf),
+    /// In a key service, and whether its user named it, or his site.
+    Service(Place, NamedBy),
+}
+
+/// Who says which key service it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamedBy {
+    /// Who runs this.
+    User,
+    /// His site.
+    Site,
+}
+
+fn named(store: &Path) -> Result<Found, Failure> {
+    match store.to_str().filter(|text| text.starts_with(SERVICE)) {
+        Some(text) => Ok(Found::Service(text.parse().map_err(Failure::usage)?, NamedBy::User)),
+        None => Ok(Found::Folder(store.to_owned())),
+    }
+}
+
+fn found() -> Result<Found, Failure> {
+    if let Some(store) = gambeson_keys::named() {
+        return named(&store);
+    }
+    let of_site = [user_folder(), FOLDER.into()].iter().find_map(|folder| Site::read(folder).ok()?.keys);
+    match of_site {
+        Some(text) => {
+            let place = text.parse().map_err(|why| {
+                Failure::new(Status::Policy, format!("the site's key service, which site.toml names: {why}"))
+            })?;
+            Ok(Found::Service(place, NamedBy::Site))
+        }
+        None => Ok(Found::Folder(gambeson_keys::place()?)),
+    }
+}
+
+/// Asks a key service as who this is: by the identity in the folder that `GAMBESON_IDENTITY` names, or by his own.
+pub(crate) fn client(place: &Place) -> Result<Client, KeyError> {
+    Client::open(place, &identity())
+}
+
+/// The folder of this process's identity.
+pub(crate) fn identity() -> PathBuf {
+    let named = env::var_os("GAMBESON_IDENTITY").filter(|folder| !folder.is_empty());
+    named.map_or_else(user_folder, PathBuf::from)
 }
 
 impl Access {
@@ -51,11 +161,13 @@ impl Access {
         if self.passphrase_file.is_some() {
             return self.keys();
         }
-        let opened = match &self.store {
-            Some(store) => Store::open(store, &mut |_| None).map(Store::into_keys),
-            None => gambeson_keys::open_asking(&mut |_| None),
-        };
-        opened.map_err(|error| match error {
+        if self.store.is_none()
+            && let Some(held) = open_held()?
+        {
+            return Ok(held);
+        }
+        let Found::Folder(place) = self.found()? else { return self.keys() };
+        Store::open(&place, &mut |_| None).map(Store::into_keys).map_err(|error| match error {
             KeyError::Locked { .. } => {
                 let Failure { status, .. } = Failure::from(error.clone());
                 Failure::new(
@@ -72,6 +184,8 @@ impl Access {
 pub(crate) enum ForJob {
     /// The key file for its ranks.
     Opened(Zeroizing<Vec<u8>>),
+    /// The same from a key service, which keeps the anchors.
+    Given(Zeroizing<Vec<u8>>, Client),
     /// There is none, and nobody named one.
     NoStore,
     /// There is one, and it stays shut, for this reason.
@@ -82,10 +196,12 @@ pub(crate) enum ForJob {
 ///
 /// A job that touches no sealed files needs no keys, so a store that stays locked does not stop it: a rank that does
 /// touch one gets none of its contents and says why.
-pub(crate) fn for_job(passphrase_file: Option<&Path>) -> Result<ForJob, Failure> {
+pub(crate) fn for_job(passphrase_file: Option<&Path>, given: Option<Given>) -> Result<ForJob, Failure> {
     let is_named = passphrase_file.is_some() || env::var_os("GAMBESON_KEYS").is_some_and(|named| !named.is_empty());
-    let place = match gambeson_keys::place() {
-        Ok(place) => place,
+    let place = match found() {
+        Ok(Found::Folder(place)) => place,
+        Ok(Found::Service(place, by)) => return Given::wait(given, &place, by),
+        Err(failure) if is_named => return Err(failure),
         Err(_no_home) => return Ok(ForJob::NoStore),
     };
     match gambeson_keys::state(&place) {
@@ -110,6 +226,34 @@ pub(crate) fn for_job(passphrase_file: Option<&Path>) -> Result<ForJob, Failure>
         Ok(store) => Ok(ForJob::Opened(store.for_job())),
         Err(_) if declined => Ok(ForJob::Without("no passphrase was given".to_owned())),
         Err(failure) => Err(failure),
+    }
+}
+
+/// What a key service is being asked for a job, while the job is made.
+pub(crate) struct Given(JoinHandle<Result<(Zeroizing<Vec<u8>>, Client), KeyError>>);
+
+/// Begins to ask the key service, if the user's keys are in one, once for all that a job's ranks may use.
+pub(crate) fn ask_for_job(job: [u8; 16]) -> Option<Given> {
+    let Ok(Found::Service(place, _)) = found() else { return None };
+    let ask = move || {
+        let client = client(&place)?;
+        let ring = client.ring(None, Want::Most, Purpose::Job(job))?;
+        Ok((ring.carry(), client))
+    };
+    thread::Builder::new().name("keys".into()).spawn(ask).ok().map(Given)
+}
+
+impl Given {
+    /// A service that only the site names stops no job, which may need no keys.
+    fn wait(given: Option<Self>, place: &Place, by: NamedBy) -> Result<ForJob, Failure> {
+        let none =
+            || KeyError::Unreachable { store: place.to_string(), why: "nobody could be made to ask it".to_owned() };
+        let asked = given.and_then(|Given(asked)| asked.join().ok()).unwrap_or_else(|| Err(none()));
+        match asked {
+            Ok((ring, client)) => Ok(ForJob::Given(ring, client)),
+            Err(error) if by == NamedBy::Site => Ok(ForJob::Without(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -180,7 +324,19 @@ pub(crate) fn confirm(question: &str) -> Result<Option<bool>, Failure> {
     Ok(Some(matches!(answer.trim_ascii(), b"y" | b"Y" | b"yes")))
 }
 
+/// A secret from a file, or from who sits at the terminal; `None`: there is nobody to ask.
+pub(crate) fn secret(file: Option<&Path>, prompt: &str) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
+    match file {
+        Some(file) => bytes_of(file).map(Some),
+        None => hidden_line(prompt).map_err(|error| Failure::system(format!("the terminal cannot be read ({error})"))),
+    }
+}
+
 fn from_file(file: &Path) -> Result<Passphrase, Failure> {
+    bytes_of(file).map(Passphrase::new)
+}
+
+fn bytes_of(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let mut bytes = if file.as_os_str() == "-" {
         line(&mut io::stdin().lock()).map_err(|error| Failure::system(format!("stdin cannot be read ({error})")))?
     } else {
@@ -194,7 +350,7 @@ fn from_file(file: &Path) -> Result<Passphrase, Failure> {
     };
     let length = bytes.trim_ascii_end().len();
     bytes.truncate(length);
-    Ok(Passphrase::new(bytes))
+    Ok(bytes)
 }
 
 fn from_terminal(prompt: &str) -> Result<Option<Passphrase>, Failure> {

@@ -89,7 +89,7 @@ impl Keys for Ring {
         Ok(self.anchors.lock().unwrap().get(file).copied())
     }
 
-    fn set_anchor(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError> {
+    fn set_anchor(&self, file: &[u8; 16], _labels: &[&str], anchor: &Anchor) -> Result<(), KeyError> {
         self.anchors.lock().unwrap().insert(*file, *anchor);
         Ok(())
     }

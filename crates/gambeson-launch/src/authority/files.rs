@@ -59,6 +59,9 @@ pub struct Site {
     /// What people can have themselves certified by without an administrator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<Mechanism>,
+    /// Where its keys are, for whoever names no key store: `keyd://HOST`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<String>,
 }
 
 impl Site {
@@ -290,8 +293,9 @@ impl Member {
         write(&self.path, 0o600, identity_text(&self.identity, &der).as_bytes())?;
         // Where the authority is asked does not change, since an administrator may know another way to it.
         match Site::read(&self.folder) {
-            Ok(site) if site.identities != certified.site.identities => {
-                Site { identities: certified.site.identities.clone(), ..site }.write(&self.folder)
+            Ok(site) if (&site.identities, &site.keys) != (&certified.site.identities, &certified.site.keys) => {
+                let Site { identities, keys, .. } = certified.site.clone();
+                Site { identities, keys, ..site }.write(&self.folder)
             }
             _ => Ok(()),
         }

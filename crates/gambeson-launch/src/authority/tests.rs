@@ -31,7 +31,7 @@ fn own_host() -> String {
 /// A site whose certificates are valid for so many days, with this host and a person.
 fn site(room: &Room, days: f64, address: &str) -> Authority {
     let settings = Settings { name: "ocean".into(), days, identities: Identities::default() };
-    let site = Site { name: "ocean".into(), authority: address.into(), identities: Vec::new() };
+    let site = Site { name: "ocean".into(), authority: address.into(), identities: Vec::new(), keys: None };
     let authority = Authority::create(&room.0, &settings, &site, None).unwrap();
     for (kind, subject) in [
         (Kind::Host, Subject::host([own_host().as_str(), "node_3.cluster"]).unwrap().authority()),
@@ -192,7 +192,8 @@ fn identities_renew_themselves_while_sessions_go_on() {
     let authority = Arc::new(site(&room, 9.0 / 86_400.0, "127.0.0.1:1"));
     let domain = open(&room, Kind::Host, true);
     let _endpoint = serve(&domain, authority.clone()).unwrap();
-    let place = Site { name: "ocean".into(), authority: domain.listening()[0].to_string(), identities: Vec::new() };
+    let place =
+        Site { name: "ocean".into(), authority: domain.listening()[0].to_string(), identities: Vec::new(), keys: None };
     place.write(&room.0).unwrap();
     let answers = Handlers::new().inline(0, |call| call.answer(b"here"));
     let echo = domain.endpoint(Attributes::default(), answers).unwrap();

@@ -2,6 +2,7 @@
 
 pub(crate) mod coupled;
 pub(crate) mod files;
+pub(crate) mod keys;
 pub(crate) mod launch;
 pub(crate) mod link;
 pub(crate) mod part;

@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::thread;
 
 use gambeson_interpose::connections::{Socket, sockets};
+use gambeson_keys::relay::ANCHOR;
 use gambeson_launch::wire::Variable;
+use gambeson_site::holder;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use zeroize::Zeroizing;
@@ -91,7 +93,7 @@ impl Call {
             command: control.rewrite(&command, keeper.port, keeper.address).into(),
             environment: environment(job),
         };
-        match keeper.frames.send(&run).and_then(|()| keeper.attend(control.port)) {
+        match keeper.frames.send(&run).and_then(|()| keeper.attend(job, control.port)) {
             Ok(status) => {
                 keeper.collect(job, host);
                 Ok(status.into())
@@ -173,7 +175,7 @@ impl Keeper {
     }
 
     /// Passes on streams, signals and the control channel until the command has ended; its status.
-    fn attend(&mut self, port: u16) -> io::Result<u8> {
+    fn attend(&mut self, job: &Path, port: u16) -> io::Result<u8> {
         let frames = self.frames.clone();
         thread::spawn(move || frames.pump(io::stdin(), Frame::Input));
         let frames = self.frames.clone();
@@ -209,7 +211,15 @@ impl Keeper {
                     }
                 }
                 Some(Frame::Ended(status)) => return Ok(status),
-                Some(Frame::Run { .. } | Frame::Input(_) | Frame::Signal(_)) => {}
+                Some(Frame::Question(number, question)) => {
+                    let (frames, job) = (self.frames.clone(), job.to_owned());
+                    // Whatever a key service takes to answer, nothing else waits for it.
+                    thread::spawn(move || {
+                        let answer = holder::call(&job, ANCHOR, &question).ok().flatten();
+                        frames.send(&Frame::Answer(number, answer.map_or_else(Vec::new, |answer| answer.to_vec())))
+                    });
+                }
+                Some(Frame::Run { .. } | Frame::Input(_) | Frame::Signal(_) | Frame::Answer(..)) => {}
                 None => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }

@@ -80,7 +80,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let identities = Identities { mechanisms: arguments.identities.clone(), ..Identities::default() };
     let settings = Settings { name: name.clone(), days: arguments.days, identities };
     let authority = arguments.address.clone().unwrap_or(format!("{own}:{PORT}"));
-    let site = Site { name: name.clone(), authority, identities: arguments.identities.clone() };
+    let site = Site { name: name.clone(), authority, identities: arguments.identities.clone(), keys: None };
     let folder = |kind: Kind| arguments.folder.clone().unwrap_or_else(|| kind.folder());
     // Whatever is in the way shows before anything is made.
     Authority::none_in(&folder(Kind::Host))?;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use gambeson_interpose::connections::{inodes, other_end};
 use gambeson_keys::OF_JOB;
+use gambeson_keys::relay::ANCHOR;
 use gambeson_launch::descendants;
 use gambeson_launch::wire::{Text, Variable};
 use gambeson_proto::credential::Credential;
@@ -35,6 +36,7 @@ use crate::libraries::Libraries;
 use crate::machine;
 use crate::policy_files;
 use crate::reach::frame::{self, Frame, Frames};
+use crate::reach::questions::Questions;
 use crate::reach::step;
 
 /// Holds a job's files on another host
@@ -66,9 +68,14 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut stdout = io::stdout();
     let said = writeln!(stdout, "{}{port} {own}", bundle::KEPT).and_then(|()| stdout.flush());
     let frames = Arc::new(Frames::new(stdout));
+    let questions = Arc::new(Questions::default());
+    if let Some(job) = &job {
+        let (questions, frames) = (questions.clone(), frames.clone());
+        job.answer_by(ANCHOR, move |question| questions.ask(&frames, question));
+    }
     let run = said.and_then(|()| frame::read(&mut stdin));
     if let Ok(Some(Frame::Run { command, environment })) = run {
-        let code = Kept::start(&command, environment, frames.clone(), listener)?.wait();
+        let code = Kept::start(&command, environment, frames.clone(), (listener, questions))?.wait();
         let _ = frames.send(&Frame::Ended(code));
     }
     let mut reports = bundle::Files::new();
@@ -107,7 +114,7 @@ impl Kept {
         command: &Text,
         environment: Vec<Variable>,
         frames: Arc<Frames<Stdout>>,
-        listener: TcpListener,
+        (listener, questions): (TcpListener, Arc<Questions>),
     ) -> Result<Self, Failure> {
         let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
         let environment = environment.iter().map(|(name, value)| (name.as_os(), value.as_os()));
@@ -124,7 +131,7 @@ impl Kept {
         let group = Pid::from_child(&child);
         let channel = Arc::new(Channel::default());
         let (ours, pumped) = (channel.clone(), frames.clone());
-        thread::spawn(move || obey(&input, group, &ours));
+        thread::spawn(move || obey(&input, group, &ours, &questions));
         let ours = channel.clone();
         thread::spawn(move || ours.admit(&listener, &frames));
         let output = thread::spawn(move || pumped.pump(output, Frame::Output));
@@ -152,12 +159,13 @@ fn feed(mut input: impl Write + Send + 'static) -> Sender<Vec<u8>> {
 }
 
 /// Does what the agent says, until it is gone: then the command ends, politely or not.
-fn obey(input: &Sender<Vec<u8>>, group: Pid, channel: &Channel) {
+fn obey(input: &Sender<Vec<u8>>, group: Pid, channel: &Channel, questions: &Questions) {
     let mut stdin = io::stdin();
     while let Ok(Some(frame)) = frame::read(&mut stdin) {
         match frame {
             // Who has closed its input wants no more.
             Frame::Input(bytes) => drop(input.send(bytes)),
+            Frame::Answer(number, answer) => questions.answered(number, answer),
             Frame::Signal(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal.into()) {
                     let _ = kill_process_group(group, signal);

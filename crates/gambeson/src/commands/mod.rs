@@ -14,6 +14,7 @@ pub(crate) mod file;
 pub(crate) mod init;
 pub(crate) mod keep;
 pub(crate) mod key;
+pub(crate) mod keyd;
 pub(crate) mod manual;
 pub(crate) mod orders;
 pub(crate) mod partition;

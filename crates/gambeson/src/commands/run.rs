@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use gambeson_keys::OF_JOB;
+use gambeson_keys::relay::{self, ANCHOR};
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
+use gambeson_proto::secret::Secret32;
 use gambeson_proto::suite::Protection;
 use gambeson_site::directory::{self, DIRECTORY, FOLDER, SITE_KEY};
 use rustix::time::ClockId;
@@ -94,6 +96,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Some(_) => &arguments.options.traced()?,
         None => &arguments.options,
     };
+    let identity = job::draw()?;
+    // A key service answers while the plan is made, so that it costs the job's start nothing.
+    let given = keys::ask_for_job(identity.0);
     let plan = Plan::make(options)?;
     if !arguments.quiet {
         notes(&plan);
@@ -107,17 +112,13 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     for (set, value) in &arguments.tuning {
         set(&mut tuning, *value);
     }
-    let keys = match keys::for_job(arguments.passphrase_file.as_deref())? {
-        ForJob::Opened(keys) => Some(keys),
-        ForJob::NoStore => None,
-        ForJob::Without(why) => {
-            if !arguments.quiet {
-                eprintln!("gambeson: note: this job's processes get no keys for sealed files: {why}");
-            }
-            None
-        }
-    };
-    let mut outcome = run(&plan, tuning, trace, keys)?;
+    let keys = keys::for_job(arguments.passphrase_file.as_deref(), given)?;
+    if let ForJob::Without(why) = &keys
+        && !arguments.quiet
+    {
+        eprintln!("gambeson: note: this job's processes get no keys for sealed files: {why}");
+    }
+    let mut outcome = run(&plan, identity, tuning, trace, keys)?;
     let traced = outcome.traced.take().transpose()?;
     arguments.report(&plan, &outcome, traced.as_ref())?;
     Ok(outcome.verdict())
@@ -195,17 +196,22 @@ fn notes(plan: &Plan) {
 
 fn run(
     plan: &Plan,
+    (job_id, job_secret): ([u8; 16], Secret32),
     tuning: Tuning,
     trace: Option<Trace>,
-    keys: Option<Zeroizing<Vec<u8>>>,
+    keys: ForJob,
 ) -> Result<Outcome, Failure> {
-    let (job_id, job_secret) = job::draw()?;
     let (policy, partitions) = policy_files::partition_keys(&plan.loaded.resolution, &job_id)?;
     let credential = Credential { partitions, job_id, job_secret, policy, tuning };
     let job = Job::create(&credential, &plan.libraries, plan.may_use_slurm())?;
     let home = plan.by_plugin().then(|| Home::open(credential, job.directory())).transpose()?;
-    if let Some(keys) = keys {
-        job.hold(OF_JOB, &keys);
+    match keys {
+        ForJob::Opened(keys) => job.hold(OF_JOB, &keys),
+        ForJob::Given(keys, client) => {
+            job.hold(OF_JOB, &keys);
+            job.answer_by(ANCHOR, move |question| Zeroizing::new(relay::answer(&client, question)));
+        }
+        ForJob::NoStore | ForJob::Without(_) => {}
     }
     let variables = plan.variables(&job.providers())?;
     prepare(plan, &job, &variables)?;

@@ -92,6 +92,15 @@ impl Job {
         self.holder.hold(name, secret);
     }
 
+    /// Answers questions of this name from the job's processes.
+    pub(crate) fn answer_by(
+        &self,
+        name: &'static str,
+        answer: impl Fn(&[u8]) -> Zeroizing<Vec<u8>> + Send + Sync + 'static,
+    ) {
+        self.holder.answer_by(name, answer);
+    }
+
     /// Counts to the job what is below another process, too.
     pub(crate) fn counts(&self, pid: u32) {
         self.holder.counts(pid);

@@ -13,4 +13,5 @@ pub(crate) mod control;
 pub(crate) mod frame;
 pub(crate) mod home;
 pub(crate) mod listeners;
+pub(crate) mod questions;
 pub(crate) mod step;

@@ -27,7 +27,7 @@ impl Daemons {
     pub(super) fn start(folder: &Folder, count: usize) -> Result<Self, Failure> {
         let own = machine::host_name();
         let first = folder.path.join("h1");
-        let site = Site { name: "bench".into(), authority: "127.0.0.1:0".into(), identities: Vec::new() };
+        let site = Site { name: "bench".into(), authority: "127.0.0.1:0".into(), identities: Vec::new(), keys: None };
         let authority = Authority::create(
             &first,
             &Settings { name: "bench".into(), days: 1.0, identities: Identities::default() },

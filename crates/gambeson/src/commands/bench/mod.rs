@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::bench::{self, Picture, Wanted, coupled, launch, link, proxy};
+use crate::bench::{self, Picture, Wanted, coupled, keys, launch, link, proxy};
 use crate::failure::Failure;
 use crate::probe::job::Starter;
 
@@ -33,6 +33,7 @@ enum What {
     Coupled(Coupled),
     Proxy(Proxy),
     Launch(Launch),
+    Keys(Keys),
     Farm(Farm),
     Sim(Sim),
 }
@@ -171,6 +172,42 @@ struct Launch {
     json: Option<PathBuf>,
 }
 
+/// A key service: keys given a second, to few clients and to a thousand, and what a job's start costs
+#[derive(Args)]
+#[command(after_long_help = WHAT_KEYS_ARE)]
+struct Keys {
+    /// How many clients ask at a time, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,16,64,1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    clients: Vec<u32>,
+    /// How long they ask, in seconds
+    #[arg(long, default_value_t = 5, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=600))]
+    time: u32,
+    /// Rounds of everything
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Ranks of a job
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    ranks: u32,
+    /// Write all values to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The mpiexec of a job whose start is measured, too, with its options
+    #[arg(last = true, value_name = "MPIEXEC")]
+    launcher: Vec<String>,
+}
+
+const WHAT_KEYS_ARE: &str = "\
+A service with a site of its own is started for this, on the loopback interface of this host, so clients and
+service share its processors. Its database is in the folder for temporary files (TMPDIR): put that on a disk,
+since a key is given when its row of the log is there.
+
+  gets/s        a question and its answer on a connection that there is (mutual TLS), each client one at a time
+  connected     until all clients have connected, proved who they are and had their first key
+  from nothing  a connection, both proofs and one answer, on a service that is idle
+  a job         `gambeson run` with ranks that get the keys and end: with this service and with a folder in turn
+
+  gambeson bench keys --json keys.json -- mpiexec";
+
 const WHAT_STARTS_ARE_COMPARED_WITH: &str = "\
 Daemons and sshd are started for this, on the loopback interface of this host, with keys made for this.
 What is started is always `true`.
@@ -257,6 +294,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         What::Coupled(arguments) => coupled(arguments),
         What::Proxy(arguments) => proxies(arguments),
         What::Launch(arguments) => launches(arguments),
+        What::Keys(arguments) => keys(arguments),
         What::Farm(arguments) => arguments.execute(),
         What::Sim(arguments) => simulator(arguments),
     }
@@ -298,6 +336,23 @@ fn launches(arguments: &Launch) -> Result<ExitCode, Failure> {
     let wanted = launch::Wanted { rounds: arguments.rounds as usize, ssh: !arguments.no_ssh };
     let (load, progress) = (load_before(), progress());
     let report = launch::bench(&wanted, load, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    print!("{}", report.text());
+    arguments.json.as_ref().map_or(Ok(()), |path| write_json(path, &report))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn keys(arguments: &Keys) -> Result<ExitCode, Failure> {
+    let (load, progress) = (load_before(), progress());
+    let wanted = keys::Wanted {
+        clients: arguments.clients.iter().map(|&clients| clients as usize).collect(),
+        time: Duration::from_secs(arguments.time.into()),
+        rounds: arguments.rounds as usize,
+        launcher: arguments.launcher.clone(),
+        ranks: arguments.ranks as usize,
+    };
+    let report = keys::bench(&wanted, load, &progress);
     progress.finish_and_clear();
     let report = report?;
     print!("{}", report.text());

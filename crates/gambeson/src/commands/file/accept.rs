@@ -63,7 +63,10 @@ impl Accept {
         }
         // All that could be looked at was: now the key store may take it.
         if let Some((id, here, _)) = &older {
-            ring.put_anchor_back(id, here)?;
+            let (found, _) = header::choose(&opener.head.copies[0], &opener.head.copies[1])
+                .map_err(|error| Failure::refused(format!("{}: {error}", opener.name)))?;
+            let labels: Vec<&str> = found.fields().labels.iter().map(|label| label.name.as_str()).collect();
+            ring.put_anchor_back(id, &labels, here)?;
         }
         let is_open = file.header().state().status == Status::Open;
         let must_write = is_open || !examined.groups.is_empty() || older.is_some();

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 pub(super) struct Held {
     ring: Arc<KeyRing>,
     forgets: bool,
-    anchor: Mutex<Option<(FileId, Anchor)>>,
+    anchor: Mutex<Option<(FileId, Vec<String>, Anchor)>>,
 }
 
 impl Held {
@@ -32,8 +32,11 @@ impl Held {
 
     /// Records what was kept. A file that can't be anchored is there all the same.
     pub(super) fn anchor_now(&self) -> Result<(), Failure> {
-        let Some((file, anchor)) = self.anchor.lock().expect("nobody panics with it").take() else { return Ok(()) };
-        match self.ring.set_anchor(&file, &anchor) {
+        let Some((file, labels, anchor)) = self.anchor.lock().expect("nobody panics with it").take() else {
+            return Ok(());
+        };
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        match self.ring.set_anchor(&file, &labels, &anchor) {
             Ok(()) => Ok(()),
             Err(error @ KeyError::NotAnchored { .. }) => {
                 eprintln!("gambeson: {error}");
@@ -69,8 +72,9 @@ impl Keys for Held {
         if self.forgets { Ok(None) } else { self.ring.anchor(file) }
     }
 
-    fn set_anchor(&self, file: &[u8; 16], anchor: &Anchor) -> Result<(), KeyError> {
-        *self.anchor.lock().expect("nobody panics with it") = Some((*file, *anchor));
+    fn set_anchor(&self, file: &[u8; 16], labels: &[&str], anchor: &Anchor) -> Result<(), KeyError> {
+        *self.anchor.lock().expect("nobody panics with it") =
+            Some((*file, labels.iter().map(|&label| label.to_owned()).collect(), *anchor));
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::{Value, json};
 
-use super::{future, hexadecimal, lifetime, moment};
+use super::{future, hexadecimal, lifetime, moment, service};
 use crate::failure::{Failure, STATUSES};
 use crate::keys::{Access, confirm};
 
@@ -119,8 +119,10 @@ fn end(text: &str) -> Result<End, String> {
 
 impl Create {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let mut store = self.access.open()?;
-        store.change(|ring| ring.create(&self.label, self.expires))?;
+        match self.access.client()? {
+            Some(service) => service.create(&self.label, self.expires)?,
+            None => self.access.open()?.change(|ring| ring.create(&self.label, self.expires))?,
+        }
         println!("made label \"{}\", {}", self.label, lifetime(self.expires));
         Ok(())
     }
@@ -128,6 +130,9 @@ impl Create {
 
 impl List {
     pub(super) fn execute(&self) -> Result<(), Failure> {
+        if let Some(service) = self.access.asked()? {
+            return service::list(&service, self.json);
+        }
         let keys = self.access.keys()?;
         let labels = keys.ring().labels();
         if self.json {
@@ -151,6 +156,9 @@ impl List {
 
 impl Show {
     pub(super) fn execute(&self) -> Result<(), Failure> {
+        if let Some(service) = self.access.asked()? {
+            return service::show(&service, &self.label, self.json);
+        }
         let keys = self.access.keys()?;
         let entry = keys.ring().entry(&self.label)?;
         if self.json {
@@ -193,19 +201,29 @@ fn about(label: &str, version: &Version) -> Value {
 
 impl Rotate {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let mut store = self.access.open()?;
-        let version = store.change(|ring| ring.rotate(&self.label, self.expires))?;
+        let service = self.access.client()?;
+        let version = match &service {
+            Some(service) => service.rotate(&self.label, self.expires)?,
+            None => self.access.open()?.change(|ring| ring.rotate(&self.label, self.expires))?,
+        };
         println!("label \"{}\" has version {version} for new files, {}", self.label, lifetime(self.expires));
-        println!("who has an export of it needs a new one to read them");
+        match service {
+            Some(_) => {
+                println!("who may use the label gets it from the service; who has an export of it needs a new one")
+            }
+            None => println!("who has an export of it needs a new one to read them"),
+        }
         Ok(())
     }
 }
 
 impl Expire {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let mut store = self.access.open()?;
         let End(expires) = self.on;
-        store.change(|ring| ring.expire(&self.label, self.version, expires))?;
+        match self.access.client()? {
+            Some(service) => service.expire(&self.label, self.version, expires)?,
+            None => self.access.open()?.change(|ring| ring.expire(&self.label, self.version, expires))?,
+        }
         let which = self.version.map_or("all versions".to_owned(), |version| format!("version {version}"));
         println!("{which} of label \"{}\": {}", self.label, lifetime(expires));
         Ok(())
@@ -214,8 +232,12 @@ impl Expire {
 
 impl Delete {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let mut store = self.access.open()?;
-        store.ring().entry(&self.label)?;
+        let service = self.access.client()?;
+        let mut store = None;
+        match &service {
+            Some(service) => drop(service.labels(Some(vec![self.label.clone()]))?),
+            None => drop(store.insert(self.access.open()?).ring().entry(&self.label)?),
+        }
         let question = format!("Remove label \"{}\"? What was sealed under it cannot be read any more.", self.label);
         if !self.yes
             && !confirm(&question)?.ok_or_else(|| Failure::usage("there is no terminal to ask on; say --yes"))?
@@ -223,7 +245,11 @@ impl Delete {
             println!("label \"{}\" stays", self.label);
             return Ok(());
         }
-        store.change(|ring| ring.delete(&self.label))?;
+        match (service, store) {
+            (Some(service), _) => service.delete(&self.label)?,
+            (None, Some(mut store)) => store.change(|ring| ring.delete(&self.label))?,
+            (None, None) => unreachable!("one of both was opened"),
+        }
         println!("label \"{}\" is gone", self.label);
         Ok(())
     }

@@ -1,6 +1,10 @@
 //! `gambeson key`: labels and their keys, by which files are sealed.
 
+mod audit;
+mod grants;
 mod labels;
+mod recipient;
+mod service;
 mod store;
 mod transfer;
 
@@ -26,6 +30,13 @@ use crate::machine;
 ///
 ///   gambeson key export --read-only --expires 2027-06-30 for-ann.keys clinical
 ///   gambeson key import for-ann.keys        as Ann
+///
+/// Where your site has a key service (`gambeson keyd`), which GAMBESON_KEYS, --store or the site itself
+/// names as keyd://HOST, labels are there instead, and nobody needs a file:
+///
+///   gambeson key create clinical
+///   gambeson key grant clinical ann --read --until 2027-06-30
+///   gambeson key audit clinical             who had it, and who was refused
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -44,6 +55,11 @@ enum Action {
     Delete(labels::Delete),
     Export(transfer::Export),
     Import(transfer::Import),
+    ExportWrapped(transfer::ExportWrapped),
+    Recipient(recipient::Recipient),
+    Grant(grants::Grant),
+    Revoke(grants::Revoke),
+    Audit(audit::Audit),
     Unlock(store::Unlock),
     Lock(store::Lock),
     Passphrase(store::ChangePassphrase),
@@ -62,6 +78,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Action::Delete(delete) => delete.execute()?,
         Action::Export(export) => export.execute()?,
         Action::Import(import) => import.execute()?,
+        Action::ExportWrapped(export) => export.execute()?,
+        Action::Recipient(recipient) => recipient.execute()?,
+        Action::Grant(grant) => grant.execute()?,
+        Action::Revoke(revoke) => revoke.execute()?,
+        Action::Audit(audit) => audit.execute()?,
         Action::Unlock(unlock) => unlock.execute()?,
         Action::Lock(lock) => lock.execute()?,
         Action::Passphrase(change) => change.execute()?,

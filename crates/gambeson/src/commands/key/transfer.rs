@@ -1,12 +1,18 @@
-//! `gambeson key export|import`: labels for other people, and from them.
+//! `gambeson key export|export-wrapped|import`: labels for other people, and from them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gambeson_keys::{Cost, Effect, Entry, Rights, read_export, write_export};
+use data_encoding::HEXLOWER;
+use gambeson_keyd::recipient::{open, seal};
+use gambeson_keyd::wire::{Purpose, Want};
+use gambeson_keys::{
+    Cost, Effect, Entry, Rights, Ring, read_export, read_export_to, recipient as recipient_of, write_export,
+    write_export_to,
+};
 
-use super::{future, lifetime};
-use crate::failure::{Failure, STATUSES};
+use super::{future, lifetime, recipient};
+use crate::failure::{Failure, STATUSES, Status};
 use crate::keys::{Access, asking, confirm, new_passphrase};
 
 /// Writes labels into a file for somebody else
@@ -34,6 +40,31 @@ pub(super) struct Export {
     access: Access,
 }
 
+/// Writes labels into a file that one recipient alone can open
+///
+/// As `export`, without a passphrase: the labels are wrapped to a public key, which the recipient has from `gambeson key
+/// recipient` (HPKE, RFC 9180, with X25519). Be sure that it is theirs. They open the file with `gambeson key import`.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+pub(super) struct ExportWrapped {
+    /// The file to make
+    file: PathBuf,
+    /// Which labels, all versions of them
+    #[arg(required = true, value_name = "LABEL")]
+    labels: Vec<String>,
+    /// The recipient's public key
+    #[arg(long, required = true, value_name = "KEY", value_parser = recipient::public)]
+    to: [u8; 32],
+    /// Leave the signing keys out, so that who gets the file can read what is sealed, and not write it
+    #[arg(long)]
+    read_only: bool,
+    /// Until when they may use it, if that is sooner than yours: 2027-06-30 is until the end of that day (UTC)
+    #[arg(long, value_name = "DATE", value_parser = future)]
+    expires: Option<u64>,
+    #[command(flatten)]
+    access: Access,
+}
+
 /// Takes labels in that somebody exported
 ///
 /// Labels that are new here are added. About those that are here already it asks first: what is newer comes to what is
@@ -46,6 +77,9 @@ pub(super) struct Import {
     /// Do not ask about labels that are here already
     #[arg(long)]
     yes: bool,
+    /// Your private key as a recipient, for a file that is wrapped to you, instead of ~/.config/gambeson/recipient.key
+    #[arg(long, value_name = "FILE")]
+    recipient_key: Option<PathBuf>,
     /// A file with the export's passphrase, mode 0600, instead of asking for it
     #[arg(long, value_name = "FILE")]
     export_passphrase_file: Option<PathBuf>,
@@ -55,13 +89,7 @@ pub(super) struct Import {
 
 impl Export {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let store = self.access.open()?;
-        let rights = if self.read_only { Rights::Read } else { Rights::ReadAndWrite };
-        let chosen = store.ring().extract(&self.labels, rights, self.expires)?;
-        if self.file.exists() {
-            let file = self.file.display();
-            return Err(Failure::usage(format!("{file} is there already, and stays as it is; name another file")));
-        }
+        let chosen = chosen(&self.access, &self.file, &self.labels, self.read_only, self.expires, Purpose::Export)?;
         let of = format!("the export {}", self.file.display());
         let passphrase = new_passphrase(self.export_passphrase_file.as_deref(), &of)?;
         write_export(&self.file, &chosen, &passphrase, Cost::DEFAULT)?;
@@ -73,12 +101,56 @@ impl Export {
     }
 }
 
+impl ExportWrapped {
+    pub(super) fn execute(&self) -> Result<(), Failure> {
+        let purpose = Purpose::ExportTo(HEXLOWER.encode(&self.to));
+        let chosen = chosen(&self.access, &self.file, &self.labels, self.read_only, self.expires, purpose)?;
+        // Before anything is written: not every 32 bytes are a key.
+        seal(&self.to, b"", &gambeson_proto::secret::Secret32::from_bytes([1; 32])).map_err(Failure::usage)?;
+        write_export_to(&self.file, &chosen, &self.to, |info, master| {
+            seal(&self.to, info, master).expect("it was sealed to before")
+        })?;
+        for entry in chosen.labels() {
+            println!("{}: {}", self.file.display(), describe(entry));
+        }
+        println!("the owner of {} alone can open it", HEXLOWER.encode(&self.to));
+        Ok(())
+    }
+}
+
+/// Labels for somebody else, from a store or a key service, to go into a file that is not there yet.
+fn chosen(
+    access: &Access,
+    file: &Path,
+    labels: &[String],
+    read_only: bool,
+    expires: Option<u64>,
+    purpose: Purpose,
+) -> Result<Ring, Failure> {
+    if file.exists() {
+        let file = file.display();
+        return Err(Failure::usage(format!("{file} is there already, and stays as it is; name another file")));
+    }
+    let rights = if read_only { Rights::Read } else { Rights::ReadAndWrite };
+    let want = if read_only { Want::Read } else { Want::Write };
+    Ok(match access.client()? {
+        Some(service) => service.ring(Some(labels.to_vec()), want, purpose)?.extract(labels, rights, expires)?,
+        None => access.open()?.ring().extract(labels, rights, expires)?,
+    })
+}
+
 impl Import {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let mut store = self.access.open()?;
-        let given = asking(self.export_passphrase_file.as_deref(), |ask| read_export(&self.file, || ask(&self.file)))?;
+        let service = self.access.client()?;
+        let mut store = if service.is_none() { Some(self.access.open()?) } else { None };
+        let given = self.given()?;
+        let effects = match (&service, &store) {
+            (Some(service), _) => service.compare(&given)?,
+            (None, Some(store)) => store.ring().compare(&given),
+            (None, None) => unreachable!("one of both was opened"),
+        };
         let mut agreed = Vec::new();
-        for (label, effect) in store.ring().compare(&given) {
+        for (label, effect) in effects {
             let entry = given.entry(&label)?;
             let question = match effect {
                 Effect::Adds | Effect::Refuses => None,
@@ -111,11 +183,38 @@ impl Import {
                 println!("label \"{label}\" stays as it is");
             }
         }
-        store.change(|ring| ring.adopt(&given, &agreed))?;
+        match (&service, &mut store) {
+            (Some(service), _) => service.import(&given, &agreed)?,
+            (None, Some(store)) => store.change(|ring| ring.adopt(&given, &agreed))?,
+            (None, None) => unreachable!("one of both was opened"),
+        }
         for (label, _) in &agreed {
-            println!("took in {}", describe(store.ring().entry(label)?));
+            let taken = store.as_ref().map_or(&given, |store| store.ring());
+            println!("took in {}", describe(taken.entry(label)?));
         }
         Ok(())
+    }
+
+    /// What is in the file.
+    fn given(&self) -> Result<Ring, Failure> {
+        let Some(public) = recipient_of(&self.file)? else {
+            return asking(self.export_passphrase_file.as_deref(), |ask| read_export(&self.file, || ask(&self.file)));
+        };
+        let path = recipient::place(self.recipient_key.as_deref());
+        let (own, private) = recipient::read(&path)?;
+        if own != public {
+            return Err(Failure::new(
+                Status::NotPermitted,
+                format!(
+                    "{} is wrapped to {}, and {} is the private key of {}; --recipient-key names another",
+                    self.file.display(),
+                    HEXLOWER.encode(&public),
+                    path.display(),
+                    HEXLOWER.encode(&own)
+                ),
+            ));
+        }
+        Ok(read_export_to(&self.file, |info, sealed| open(&private, info, sealed))?)
     }
 }
 

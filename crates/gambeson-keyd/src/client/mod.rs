@@ -1,0 +1,380 @@
+//! Who asks a key service: a person's commands, and jobs for their ranks.
+//!
+//! Services are tried in the order of their names. Who does not answer in a moment, or has only part of it, is passed over
+//! for as long as another does: keys come from any of them, and changes are the primary's.
+
+mod place;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use gambeson_keys::{Anchor, Anchorage, Direction, Effect, KeyError, KeyRing, Ring};
+use gambeson_launch::requester;
+use gambeson_link::{Domain, Expected, Startpoint};
+
+pub use place::Place;
+
+use crate::service::effect_of;
+use crate::wire::{
+    self, ASK, Answer, ENDPOINT, Kind, LENGTH_MAX, LOOK, LabelState, Purpose, Question, Refused, Secret, Status,
+    Verification, Want,
+};
+use crate::{Grant, Row};
+
+/// Connections to a site's key services, as somebody of the site. Clones share them.
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+struct Shared {
+    place: Place,
+    domain: Arc<Domain>,
+    /// For each host, if it is connected.
+    there: Vec<Mutex<Option<Arc<Startpoint>>>>,
+}
+
+/// Why one of several services did not serve.
+enum Missed {
+    /// It does not answer. Whether the question was on its way.
+    Away(String, bool),
+    /// It makes no changes.
+    Standby(String),
+}
+
+impl Client {
+    /// As who this is by the identity in a folder, who gets one first if his site takes what he has anyway. Nobody is asked
+    /// yet.
+    ///
+    /// # Errors
+    /// When there is no identity, or it has expired.
+    pub fn open(place: &Place, folder: &Path) -> Result<Self, KeyError> {
+        let domain = requester::domain(folder);
+        let domain = domain.map_err(|cause| unreachable(place, format!("you are not known here: {cause}")))?;
+        Ok(Self::over(place, domain))
+    }
+
+    /// Over a domain that is there.
+    #[must_use]
+    pub fn over(place: &Place, domain: Arc<Domain>) -> Self {
+        let there = place.hosts().iter().map(|_| Mutex::default()).collect();
+        Client(Arc::new(Shared { place: place.clone(), domain, there }))
+    }
+
+    /// What sentences call the service.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.0.place
+    }
+
+    /// Keys of these labels, or of all that the asker may use.
+    ///
+    /// # Errors
+    /// When one is not granted, or no service answers.
+    pub fn ring(&self, labels: Option<Vec<String>>, want: Want, purpose: Purpose) -> Result<Ring, KeyError> {
+        match self.ask(&Question::Keys { labels, want, purpose })? {
+            Answer::Keys(ring) => Ring::carried(&self.place().to_string(), ring.as_bytes()),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// What serves the keys of a ring from here on: the service keeps the anchors.
+    #[must_use]
+    pub fn keys(&self, ring: Ring) -> KeyRing {
+        KeyRing::new(ring, Ok(Box::new(self.clone())))
+    }
+
+    /// Makes a label.
+    ///
+    /// # Errors
+    /// When the asker may not, or the name is taken.
+    pub fn create(&self, label: &str, expires: Option<u64>) -> Result<(), KeyError> {
+        self.done(&Question::Create { label: label.to_owned(), expires })
+    }
+
+    /// Makes a new version of a label, and says which.
+    ///
+    /// # Errors
+    /// When the asker does not administer it.
+    pub fn rotate(&self, label: &str, expires: Option<u64>) -> Result<u32, KeyError> {
+        match self.ask(&Question::Rotate { label: label.to_owned(), expires })? {
+            Answer::Version(version) => Ok(version),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// Sets until when a version is given, or all of them.
+    ///
+    /// # Errors
+    /// As [`Client::rotate`].
+    pub fn expire(&self, label: &str, version: Option<u32>, expires: Option<u64>) -> Result<(), KeyError> {
+        self.done(&Question::Expire { label: label.to_owned(), version, expires })
+    }
+
+    /// Removes a label.
+    ///
+    /// # Errors
+    /// As [`Client::rotate`].
+    pub fn delete(&self, label: &str) -> Result<(), KeyError> {
+        self.done(&Question::Delete { label: label.to_owned() })
+    }
+
+    /// Grants rights to a role, in the place of those that it has.
+    ///
+    /// # Errors
+    /// As [`Client::rotate`].
+    pub fn grant(&self, label: &str, grant: Grant) -> Result<(), KeyError> {
+        self.done(&Question::Grant { label: label.to_owned(), grant })
+    }
+
+    /// Takes a role's rights away.
+    ///
+    /// # Errors
+    /// As [`Client::rotate`].
+    pub fn revoke(&self, label: &str, who: &str) -> Result<(), KeyError> {
+        self.done(&Question::Revoke { label: label.to_owned(), who: who.to_owned() })
+    }
+
+    /// What taking in another ring's labels would do.
+    ///
+    /// # Errors
+    /// When no service answers.
+    pub fn compare(&self, ring: &Ring) -> Result<Vec<(String, Effect)>, KeyError> {
+        let ring = Secret::from(ring.carry().as_slice());
+        let Answer::Effects(effects) = self.ask(&Question::Compare { ring })? else { return Err(self.foreign()) };
+        let known = |(label, effect)| Some((label, effect_of(effect)?));
+        effects.into_iter().map(|effect| known(effect).ok_or_else(|| self.foreign())).collect()
+    }
+
+    /// Takes labels of another ring in, each with the effect that was found for it.
+    ///
+    /// # Errors
+    /// When the asker may not.
+    pub fn import(&self, ring: &Ring, agreed: &[(String, Effect)]) -> Result<(), KeyError> {
+        let ring = Secret::from(ring.carry().as_slice());
+        let agreed = agreed.iter().map(|(label, effect)| (label.clone(), crate::service::number_of(*effect))).collect();
+        self.done(&Question::Import { ring, agreed })
+    }
+
+    /// Labels without their keys: these, or all that the asker may see.
+    ///
+    /// # Errors
+    /// When one is not known to him, or no service answers.
+    pub fn labels(&self, labels: Option<Vec<String>>) -> Result<Vec<LabelState>, KeyError> {
+        match self.ask(&Question::Labels { labels })? {
+            Answer::Labels(labels) => Ok(labels),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// Rows of the log, and what it ends with: from a number on, or, of a label, backwards from before one.
+    ///
+    /// # Errors
+    /// When the asker may not see them.
+    pub fn log(&self, label: Option<&str>, from: u64, limit: u32) -> Result<(Vec<Row>, String), KeyError> {
+        match self.ask(&Question::Log { label: label.map(str::to_owned), from, limit })? {
+            Answer::Log(rows, tail) => Ok((rows, tail)),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// Has the service verify its log and all else.
+    ///
+    /// # Errors
+    /// What is not as it was written.
+    pub fn verify(&self, since: Option<String>) -> Result<Verification, KeyError> {
+        match self.ask(&Question::Verify { since })? {
+            Answer::Verified(found) => Ok(found),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// How each of the services is, by the names of their hosts.
+    #[must_use]
+    pub fn status(&self) -> Vec<(String, Result<Status, KeyError>)> {
+        let of = |at: usize| match self.ask_at(at, &Question::Status) {
+            Ok(Answer::Status(status)) => Ok(status),
+            Ok(_) => Err(self.foreign()),
+            Err(Ok(refused)) => Err(refused),
+            Err(Err(Missed::Away(why, _) | Missed::Standby(why))) => Err(unreachable(self.place(), why)),
+        };
+        self.place().hosts().iter().enumerate().map(|(at, host)| (host.name.clone(), of(at))).collect()
+    }
+
+    fn done(&self, question: &Question) -> Result<(), KeyError> {
+        match self.ask(question)? {
+            Answer::Done => Ok(()),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// Asks the services in turn.
+    fn ask(&self, question: &Question) -> Result<Answer, KeyError> {
+        let mut missed = Vec::new();
+        for at in 0..self.place().hosts().len() {
+            match self.ask_at(at, question) {
+                Ok(answer) => return Ok(answer),
+                Err(Ok(refused)) => return Err(refused),
+                // It may have been carried out there: who asks has to look.
+                Err(Err(Missed::Away(why, true))) if question.changes() => {
+                    return Err(unreachable(
+                        self.place(),
+                        format!("{why}; look whether it was done before you try again"),
+                    ));
+                }
+                Err(Err(other)) => missed.push(other),
+            }
+        }
+        let standby = missed.iter().any(|one| matches!(one, Missed::Standby(_)));
+        let why: Vec<_> = missed
+            .into_iter()
+            .map(|one| match one {
+                Missed::Away(why, _) | Missed::Standby(why) => why,
+            })
+            .collect();
+        let why = why.join("; ");
+        Err(unreachable(
+            self.place(),
+            match standby {
+                true => format!("the primary, which alone makes changes, is away: {why}"),
+                false => why,
+            },
+        ))
+    }
+
+    /// Asks one of them; a connection that was lost meanwhile is made once more.
+    fn ask_at(&self, at: usize, question: &Question) -> Result<Answer, Result<KeyError, Missed>> {
+        let host = &self.place().hosts()[at];
+        let bytes = wire::encode(question);
+        let away = |cause: &gambeson_link::Error, begun| Missed::Away(format!("{}: {cause}", host.name), begun);
+        let mut again = true;
+        let answer = loop {
+            let (there, was_there) = self.there(at).map_err(|cause| Err(away(&cause, false)))?;
+            match there.call(question.handler(), &bytes, ANSWER) {
+                Ok(answer) => break zeroize::Zeroizing::new(answer),
+                Err(cause) => {
+                    self.leave(at, &there);
+                    let lost = matches!(cause, gambeson_link::Error::Lost(_));
+                    if was_there && lost && again && !question.changes() {
+                        again = false;
+                        continue;
+                    }
+                    return Err(Err(away(&cause, true)));
+                }
+            }
+        };
+        match wire::decode::<Result<Answer, Refused>>(&answer) {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(refused)) => Err(self.told(host.name.as_str(), question, refused)),
+            Err(why) => Err(Ok(unreachable(self.place(), why))),
+        }
+    }
+
+    /// The connection to one of them, and whether it was there before.
+    fn there(&self, at: usize) -> Result<(Arc<Startpoint>, bool), gambeson_link::Error> {
+        // Held meanwhile: of many threads one connects.
+        let mut there = self.0.there[at].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = &*there {
+            return Ok((there.clone(), true));
+        }
+        let hosts = self.place().hosts();
+        let host = &hosts[at];
+        let patience = if hosts.len() > 1 { CONNECT_FIRST } else { CONNECT };
+        let expected = Expected::Role(format!("dns:{}", host.name));
+        let made = Arc::new(self.0.domain.attach(&*host.address, &expected, ENDPOINT, patience)?);
+        *there = Some(made.clone());
+        Ok((made, false))
+    }
+
+    fn leave(&self, at: usize, left: &Arc<Startpoint>) {
+        let mut there = self.0.there[at].lock().unwrap_or_else(PoisonError::into_inner);
+        if there.as_ref().is_some_and(|there| Arc::ptr_eq(there, left)) {
+            *there = None;
+        }
+    }
+
+    fn told(&self, host: &str, question: &Question, refused: Refused) -> Result<KeyError, Missed> {
+        let store = self.place().to_string();
+        let Refused { kind, sentence } = refused;
+        match (kind, question) {
+            (Kind::Standby, _) => Err(Missed::Standby(format!("{host} is a standby and changes nothing"))),
+            (Kind::Unavailable, _) => Err(Missed::Away(format!("{host}: {sentence}"), false)),
+            (Kind::OlderAnchor { held }, Question::SetAnchor { file, generation, .. }) => {
+                Ok(KeyError::OlderAnchor { store, file: *file, held, given: *generation })
+            }
+            (Kind::Senseless, _) => Ok(KeyError::Unfit { store, why: sentence }),
+            _ => Ok(KeyError::NotGranted { store, why: sentence }),
+        }
+    }
+
+    fn foreign(&self) -> KeyError {
+        unreachable(
+            self.place(),
+            "it answers something else than was asked; install the same Gambeson on all hosts".into(),
+        )
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Client").field("place", self.place()).finish_non_exhaustive()
+    }
+}
+
+impl Anchorage for Client {
+    fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError> {
+        match self.ask(&Question::Anchor { file: *file })? {
+            Answer::Anchor(found) => Ok(found.map(|(generation, root)| Anchor { generation, root })),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    fn set_anchor(
+        &self,
+        file: &[u8; 16],
+        labels: &[&str],
+        anchor: &Anchor,
+        direction: Direction,
+    ) -> Result<(), KeyError> {
+        let labels = labels.iter().map(|&label| label.to_owned()).collect();
+        let Anchor { generation, root } = *anchor;
+        let back = direction == Direction::Any;
+        let done = self.done(&Question::SetAnchor { file: *file, labels, generation, root, back });
+        done.map_err(|error| match error {
+            // The file is as good as it was; nobody took note of it.
+            KeyError::NotGranted { store, why } if !back => KeyError::NotAnchored { store, file: *file, why },
+            KeyError::Unreachable { store, why } => KeyError::NotAnchored { store, file: *file, why },
+            other => other,
+        })
+    }
+}
+
+impl Question {
+    fn handler(&self) -> u32 {
+        match self {
+            Question::Anchor { .. }
+            | Question::Labels { .. }
+            | Question::Log { .. }
+            | Question::Verify { .. }
+            | Question::Compare { .. }
+            | Question::Status => LOOK,
+            _ => ASK,
+        }
+    }
+
+    /// Whether asking twice could do something twice. An anchor that is recorded again is the same one.
+    fn changes(&self) -> bool {
+        self.handler() == ASK && !matches!(self, Question::Keys { .. } | Question::SetAnchor { .. })
+    }
+}
+
+fn unreachable(place: &Place, why: String) -> KeyError {
+    KeyError::Unreachable { store: place.to_string(), why }
+}
+
+/// So long a service may take to answer when there are others.
+const CONNECT_FIRST: Duration = Duration::from_secs(2);
+/// And so long the only one, which may be greeting a thousand others.
+const CONNECT: Duration = Duration::from_secs(20);
+/// So long it may take to have an answer.
+const ANSWER: Duration = Duration::from_secs(30);
+const _: () = assert!(LENGTH_MAX < 1 << 30, "an answer fits into a message of a link");

@@ -1,0 +1,154 @@
+//! Takes questions in, and hands answers out.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use gambeson_keys::KeyError;
+use gambeson_link::{Peer, Request};
+use gambeson_site::directory::now;
+
+use super::{changes, looks, uses};
+use crate::database::Transaction;
+use crate::rules::Rules;
+use crate::wire::{self, Answer, Kind, Question, Refused};
+use crate::{Database, Error, Event, Who};
+
+/// What all questions share.
+pub(super) struct Desk {
+    pub(super) database: Database,
+    pub(super) rules: Rules,
+    since: u64,
+    /// Answers on their way out: the database's thread does not seal them.
+    out: Sender<(Request, Result<Answer, Error>)>,
+}
+
+impl Desk {
+    pub(super) fn open(database: Database, rules: Rules) -> Result<Self, Error> {
+        let (out, answers) = channel::<(Request, _)>();
+        let thread = thread::Builder::new().name("gambeson-answers".into()).spawn(move || {
+            for (request, outcome) in answers {
+                answer(request, outcome);
+            }
+        });
+        thread.map_err(|cause| Error::Site { why: format!("no thread can be started ({cause})") })?;
+        Ok(Desk { database, rules, since: now(), out })
+    }
+
+    pub(super) fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// What uses keys or changes something. It returns at once.
+    pub(super) fn ask(&self, request: Request) {
+        let who = who(&request.peer);
+        match wire::decode(&request.payload) {
+            Err(why) => self.hand_out(request, Err(Error::Senseless { why })),
+            Ok(Question::Keys { labels, want, purpose }) => {
+                self.submit(request, move |change| uses::keys(change, &who, labels, want, &purpose));
+            }
+            Ok(Question::SetAnchor { file, labels, generation, root, back }) => {
+                let anchor = gambeson_keys::Anchor { generation, root };
+                self.submit(request, move |change| uses::set_anchor(change, &who, &file, &labels, &anchor, back));
+            }
+            Ok(Question::Create { label, expires }) => {
+                let may = crate::rules::covers(&self.rules.create, &who.roles);
+                self.submit(request, move |change| changes::create(change, &who, may, &label, expires));
+            }
+            Ok(Question::Rotate { label, expires }) => {
+                self.submit(request, move |change| changes::rotate(change, &who, &label, expires));
+            }
+            Ok(Question::Expire { label, version, expires }) => {
+                self.submit(request, move |change| changes::expire(change, &who, &label, version, expires));
+            }
+            Ok(Question::Delete { label }) => {
+                self.submit(request, move |change| changes::delete(change, &who, &label));
+            }
+            Ok(Question::Grant { label, grant }) => {
+                self.submit(request, move |change| changes::grant(change, &who, &label, grant));
+            }
+            Ok(Question::Revoke { label, who: whose }) => {
+                self.submit(request, move |change| changes::revoke(change, &who, &label, &whose));
+            }
+            Ok(Question::Import { ring, agreed }) => {
+                let may = crate::rules::covers(&self.rules.create, &who.roles);
+                self.submit(request, move |change| changes::import(change, &who, may, ring.as_bytes(), &agreed));
+            }
+            Ok(_) => self.hand_out(request, Err(misdirected())),
+        }
+    }
+
+    /// What only looks, on a thread of its own.
+    pub(super) fn look(&self, request: Request) {
+        let who = who(&request.peer);
+        let outcome = match wire::decode(&request.payload) {
+            Err(why) => Err(Error::Senseless { why }),
+            Ok(question) => looks::answer(self, &who, question),
+        };
+        answer(request, outcome);
+    }
+
+    fn submit(
+        &self,
+        request: Request,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<Answer, Error> + Send + 'static,
+    ) {
+        let out = self.out.clone();
+        self.database.submit(change, move |outcome| drop(out.send((request, outcome))));
+    }
+
+    fn hand_out(&self, request: Request, outcome: Result<Answer, Error>) {
+        // Without the thread that answers the request goes, which tells its sender.
+        drop(self.out.send((request, outcome)));
+    }
+}
+
+/// What is asked by the other handler.
+pub(super) fn misdirected() -> Error {
+    Error::Senseless { why: "the question is not for this handler; install the same Gambeson on all hosts".to_owned() }
+}
+
+/// Who asks, as his certificate and his connection say.
+fn who(peer: &Peer) -> Who {
+    let from = match peer.address {
+        Some(address) if !peer.host.is_empty() => format!("{} ({address})", peer.host),
+        Some(address) => address.to_string(),
+        None => peer.host.clone(),
+    };
+    Who { name: peer.name.clone(), roles: peer.roles.clone(), key: peer.key.to_string(), from }
+}
+
+fn answer(request: Request, outcome: Result<Answer, Error>) {
+    let outcome = outcome.map_err(|error| refused(&error));
+    request.answer(&wire::encode(&outcome));
+}
+
+/// What is told of an error.
+fn refused(error: &Error) -> Refused {
+    let kind = match error {
+        Error::Refused { .. } => Kind::NotGranted,
+        Error::OlderAnchor { held, .. } => Kind::OlderAnchor { held: *held },
+        Error::Standby { .. } => Kind::Standby,
+        Error::Senseless { .. } | Error::NoRecord { .. } | Error::RolledBack { .. } => Kind::Senseless,
+        Error::Keys(KeyError::System { .. } | KeyError::Altered { .. }) => Kind::Unavailable,
+        Error::Keys(_) => Kind::Senseless,
+        _ => Kind::Unavailable,
+    };
+    Refused { kind, sentence: error.to_string() }
+}
+
+/// Says no to who asks, and leaves the true reason in the log.
+pub(super) fn refuse(
+    change: &mut Transaction<'_>,
+    who: &Who,
+    wanted: &str,
+    label: Option<&str>,
+    reason: &str,
+    answer: String,
+) -> Error {
+    let event = Event::refusal(who, wanted, reason);
+    change.refuse(match label {
+        Some(label) => event.label(label),
+        None => event,
+    });
+    Error::Refused { answer }
+}

@@ -1,0 +1,97 @@
+//! The key service: an endpoint of links, at which people, hosts and jobs ask for keys under their certificates.
+//!
+//! ```text
+//!  question ── desk ── uses, changes: decided and logged in the database's own thread ── commit ──┐
+//!               │                                                                                 │
+//!               └── looks: on threads of their own             answer, once it is on the disk <───┘
+//! ```
+//! What uses keys is decided in the same transaction that its row of the log is written in: nothing goes out that is not in
+//! the log, and in the order of the log nobody has a key that was taken from him before.
+
+mod changes;
+mod desk;
+mod looks;
+mod uses;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gambeson_launch::authority::{Kind, Member, Renewer, renew};
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, Protection};
+use gambeson_site::directory::now;
+
+use crate::rules::Rules;
+use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
+use crate::{Database, Error};
+pub(crate) use changes::{effect_of, number_of};
+use desk::Desk;
+
+/// What a service is opened with.
+pub struct Setup {
+    /// Where its host's identity is, and the authorities that it accepts.
+    pub folder: PathBuf,
+    /// The name of its host, which its certificate is for.
+    pub host: String,
+    /// What its administrator decides.
+    pub rules: Rules,
+    /// Labels, keys and the log.
+    pub database: Database,
+}
+
+/// A service that answers until it is dropped.
+pub struct Service {
+    _renewer: Renewer,
+    _endpoint: Endpoint,
+    domain: Arc<Domain>,
+    desk: Arc<Desk>,
+}
+
+impl Service {
+    /// Begins to answer.
+    ///
+    /// # Errors
+    /// When the host's identity cannot be used, or an address not be listened on.
+    pub fn open(setup: Setup) -> Result<Self, Error> {
+        let Setup { folder, host, rules, database } = setup;
+        let member = Member::read(&folder, Kind::Host)?;
+        // On the authority's own host that works even when it has expired; others are told what to do then.
+        if member.validity.until < now() {
+            renew(&member, false)?;
+        }
+        let member = Member::read(&folder, Kind::Host)?;
+        let mut config = Config::new(member.again()?, member.trust()?);
+        config.listen.clone_from(&rules.listen);
+        (config.host, config.shm) = (host, false);
+        (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
+        let domain = Arc::new(Domain::open(config)?);
+        let desk = Arc::new(Desk::open(database, rules)?);
+        let (asked, looked) = (desk.clone(), desk.clone());
+        let handlers = Handlers::new()
+            .queued(ASK, move |request| asked.ask(request))
+            .threaded(LOOK, move |request| looked.look(request));
+        let attributes = Attributes::default().protection(Protection::Privacy).message_max(LENGTH_MAX);
+        let endpoint = domain.endpoint(attributes, handlers)?;
+        endpoint.publish(ENDPOINT, &["user", "host"], [])?;
+        let renewer = Renewer::start(&domain, folder, Kind::Host, None, |why| eprintln!("gambeson keyd: {why}"))?;
+        Ok(Service { _renewer: renewer, _endpoint: endpoint, domain, desk })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn listening(&self) -> &[SocketAddr] {
+        self.domain.listening()
+    }
+
+    /// Since when, in seconds since 1970.
+    #[must_use]
+    pub fn since(&self) -> u64 {
+        self.desk.since()
+    }
+}
+
+/// So long a session whose connection is lost may take to come back.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// So long a peer may owe an answer to the connection.
+const SILENCE: Duration = Duration::from_secs(10);

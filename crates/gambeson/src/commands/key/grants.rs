@@ -1,0 +1,91 @@
+//! `gambeson key grant|revoke`: who may use a label of a key service.
+
+use clap::Args;
+use gambeson_keyd::Rights;
+use gambeson_keyd::rules::check_role;
+
+use super::{future, lifetime, service};
+use crate::failure::{Failure, STATUSES};
+use crate::keys::Access;
+
+/// Lets somebody use a label of a key service
+///
+/// The rights take the place of those that they have. To administer is to rotate, expire, grant, revoke and delete: it is
+/// no right to read, so that an officer may revoke what he cannot open. To write is to read as well.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+pub(super) struct Grant {
+    /// Which label
+    label: String,
+    /// To whom: ann or user:ann for a person, dns:h1 for a host, user:* for everybody of the site
+    #[arg(required = true, value_name = "WHO", value_parser = role)]
+    who: Vec<String>,
+    /// To open files
+    #[arg(long)]
+    read: bool,
+    /// To make and change files, too
+    #[arg(long)]
+    write: bool,
+    /// To rotate, expire, grant, revoke and delete
+    #[arg(long)]
+    administer: bool,
+    /// Until when: 2027-06-30 is until the end of that day (UTC)
+    #[arg(long, value_name = "DATE", value_parser = future)]
+    until: Option<u64>,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Takes away what somebody may do with a label of a key service
+///
+/// They get no key of it from then on. What they could read before, they can have kept: `gambeson key rotate` gives new
+/// files another key, and `gambeson file rekey` old ones.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+pub(super) struct Revoke {
+    /// Which label
+    label: String,
+    /// Whose: as with `grant`
+    #[arg(required = true, value_name = "WHO", value_parser = role)]
+    who: Vec<String>,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// A role; a name alone is a person's.
+fn role(text: &str) -> Result<String, String> {
+    let role = if text.contains(':') { text.to_owned() } else { format!("user:{text}") };
+    check_role(&role).map(|()| role)
+}
+
+impl Grant {
+    pub(super) fn execute(&self) -> Result<(), Failure> {
+        let rights = Rights { read: self.read || self.write, write: self.write, administer: self.administer };
+        if rights == Rights::default() {
+            return Err(Failure::usage("say what they may: --read, --write or --administer"));
+        }
+        let service = self.access.service("`gambeson key grant`")?;
+        for who in &self.who {
+            let grant = gambeson_keyd::Grant { who: who.clone(), rights, until: self.until };
+            service.grant(&self.label, grant)?;
+            let may = service::rights(rights);
+            println!("{who} may {may} label \"{}\", {}", self.label, lifetime(self.until));
+        }
+        Ok(())
+    }
+}
+
+impl Revoke {
+    pub(super) fn execute(&self) -> Result<(), Failure> {
+        let service = self.access.service("`gambeson key revoke`")?;
+        for who in &self.who {
+            service.revoke(&self.label, who)?;
+            println!(
+                "{who} gets nothing of label \"{}\" any more; what they have unwrapped they may have kept",
+                self.label
+            );
+        }
+        println!("`gambeson key rotate {}` gives new files another key", self.label);
+        Ok(())
+    }
+}

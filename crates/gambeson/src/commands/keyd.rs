@@ -1,0 +1,540 @@
+//! `gambeson keyd`: the key service of a site.
+
+use std::fs::{self, DirBuilder};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use gambeson_keyd::Database;
+use gambeson_keyd::control::{self, Command, Control, Controlled, Reply, administrator};
+use gambeson_keyd::rules::{PORT, Rules};
+use gambeson_keyd::service::{Service, Setup};
+use gambeson_keyd::wire::{Secret, Verification};
+use gambeson_launch::authority::{Kind, Member, host_folder};
+use gambeson_master::{Made, MasterError, MasterKey, Place};
+use gambeson_proto::directory::date;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use zeroize::Zeroizing;
+
+use crate::failure::{Failure, STATUSES, Status};
+use crate::keys;
+use crate::machine;
+
+/// Keeps a site's labels and their keys, and gives them to those who may have them
+///
+/// One host of the site runs it. People go on saying `gambeson key`, `gambeson file` and `gambeson run`,
+/// with GAMBESON_KEYS=keyd://HOST, or nothing if site.toml names the service for all. To begin:
+///
+///   gambeson keyd init                      as root on that host, or as one user
+///   gambeson keyd serve                     listens on port 7201
+///
+/// All is in one file, sealed under a key that a master key wraps: in a file under a passphrase, in a
+/// token or TPM (pkcs11:...), or in the site's key server (kmip://...). keyd.toml in the folder says who
+/// may make labels, and who are the officers, who see everything but keys.
+#[derive(Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Init(Init),
+    Serve(Serve),
+    Status(Report),
+    Verify(Verify),
+    Backup(Backup),
+    Restore(Restore),
+    MasterKey(ChangeMaster),
+}
+
+/// Where a service has its files.
+#[derive(Args)]
+struct Files {
+    /// Where authority.pem, host.pem and keyd.toml are; /etc/gambeson for root, else ~/.config/gambeson
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// The database, instead of keyd/keys.db in the folder
+    #[arg(long, value_name = "FILE")]
+    database: Option<PathBuf>,
+    /// A file with the passphrase of the master key, mode 0600, instead of asking for it; - reads a line of stdin
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
+}
+
+/// Makes the database of a key service
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Init {
+    /// The master key: file:/PATH, pkcs11:token=...;object=...?module-path=..., or kmip://HOST/ID?...; made there if there is
+    /// none. Without it a file beside the database, under a passphrase
+    #[arg(long, value_name = "PLACE")]
+    master_key: Option<Place>,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Serves labels to the site's people, hosts and jobs
+///
+/// Who connects proves who he is by a certificate of the site's authority (TLS 1.3), and so does this host. What is given,
+/// changed or refused stands in the log before it is answered.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Serve {
+    /// Where to listen, instead of where keyd.toml says (port 7201)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<SocketAddr>,
+    /// The name of this host, if its certificate is for another than it calls itself
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Says how the service of this host is
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Report {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Looks whether the log and all records are as they were written
+///
+/// It does so also while the service runs. Keep what it prints elsewhere, and give it with --since the next time: that the
+/// whole database of some earlier day was put back shows to nobody else.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Verify {
+    /// What the log must go through: NUMBER:HASH, as an earlier call printed it
+    #[arg(long, value_name = "NUMBER:HASH")]
+    since: Option<String>,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Copies the database into a file, also while the service runs
+///
+/// The copy is sealed as the database is: it is worth nothing without the master key, which has to be kept, too.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Backup {
+    /// The file to make
+    file: PathBuf,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Puts a backup into the place of a database that is not there
+///
+/// It is verified first. What was done after the backup is missing: the command says how far its log goes.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct Restore {
+    /// The backup
+    file: PathBuf,
+    /// The master key, if no file beside the database says which it is
+    #[arg(long, value_name = "PLACE")]
+    master_key: Option<Place>,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Has another master key wrap the database's key, also while the service runs
+///
+/// Nothing else changes, and all goes on. Backups from before open with the old master key alone. --new-database-key seals
+/// all records anew, for who fears that somebody has learned the old database key.
+#[derive(Args)]
+#[command(after_long_help = STATUSES)]
+struct ChangeMaster {
+    /// The new one: as with `init`
+    place: Place,
+    /// A file with the passphrase of the new master key, mode 0600, instead of asking for it
+    #[arg(long, value_name = "FILE")]
+    new_passphrase_file: Option<PathBuf>,
+    /// Draw another database key, too
+    #[arg(long)]
+    new_database_key: bool,
+    #[command(flatten)]
+    files: Files,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    // All of the site's keys pass through this process: no other may look into it, and no core file hold them.
+    machine::close_to_others()?;
+    match &arguments.action {
+        Action::Init(init) => init.execute()?,
+        Action::Serve(serve) => serve.execute()?,
+        Action::Status(report) => report.execute()?,
+        Action::Verify(verify) => verify.execute()?,
+        Action::Backup(backup) => backup.execute()?,
+        Action::Restore(restore) => restore.execute()?,
+        Action::MasterKey(change) => change.execute()?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Init {
+    fn execute(&self) -> Result<(), Failure> {
+        let folder = self.files.folder();
+        // Who cannot serve later need not begin.
+        Member::read(&folder, Kind::Host)?;
+        let database = self.files.database();
+        if database.exists() {
+            return Err(gambeson_keyd::Error::Exists { path: database.display().to_string() }.into());
+        }
+        let beside = database.parent().filter(|beside| !beside.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        make_folder(beside)?;
+        let place = match &self.master_key {
+            Some(place) => place.clone(),
+            None => {
+                let beside = std::path::absolute(beside).map_err(|error| unmade(beside, &error))?;
+                format!("file:{}", beside.join("master-key").display()).parse().map_err(failed)?
+            }
+        };
+        let (master, made) = asking(self.files.passphrase_file.as_deref(), |ask| gambeson_master::make(&place, ask))?;
+        let tail = Database::create(&database, master.as_ref())?.tail();
+        self.files.remember_master(&[&master.name()])?;
+        println!("database    {}, whose log begins with {tail}", database.display());
+        let when = if made == Made::Now { "made now" } else { "which was there" };
+        println!("master key  {}, {when}", master.name());
+        println!("            back both up, on different media: none is worth anything without the other");
+        let rules = folder.join("keyd.toml");
+        if !rules.exists() {
+            println!(
+                "rules       none in {}: everybody of the site may make labels, and there are no officers",
+                rules.display()
+            );
+        }
+        println!("next        gambeson keyd serve                  on this host");
+        println!(
+            "            GAMBESON_KEYS=keyd://{}  for its users; or keys = \"keyd://{0}\" in site.toml",
+            machine::host_name()
+        );
+        println!("            gambeson key create LABEL            makes a label");
+        Ok(())
+    }
+}
+
+impl Serve {
+    fn execute(&self) -> Result<(), Failure> {
+        let mut signals = Signals::new([SIGINT, SIGTERM])
+            .map_err(|cause| Failure::system(format!("signals cannot be waited for ({cause})")))?;
+        more_descriptors();
+        let folder = self.files.folder();
+        let mut rules = Rules::read(&folder.join("keyd.toml"))?;
+        if !self.listen.is_empty() {
+            rules.listen.clone_from(&self.listen);
+        }
+        let database = self.files.open()?;
+        let host = self.host.clone().unwrap_or_else(machine::host_name);
+        let tail = database.tail();
+        let service = Service::open(Setup { folder, host, rules, database: database.clone() })?;
+        let listening: Vec<_> = service.listening().iter().map(ToString::to_string).collect();
+        let place = self.files.master_file();
+        let controlled = Controlled {
+            database,
+            listening: listening.clone(),
+            since: service.since(),
+            open_master: Box::new(move |text, passphrase| change_to(&place, text, passphrase)),
+        };
+        let control = Control::open(&self.files.socket(), controlled)?;
+        println!("gambeson keyd: listening on {}", listening.join(", "));
+        println!("gambeson keyd: the log goes on from {tail}");
+        signals.forever().next();
+        drop(control);
+        drop(service);
+        Ok(())
+    }
+}
+
+impl Report {
+    fn execute(&self) -> Result<(), Failure> {
+        let Some(reply) = control::command(&self.files.socket(), &Command::Status) else {
+            let database = self.files.database();
+            let what = if database.exists() {
+                format!("no service runs with {}; start it: gambeson keyd serve", database.display())
+            } else {
+                format!("there is no database {}; make one: gambeson keyd init", database.display())
+            };
+            return Err(Failure::unavailable(what));
+        };
+        let Reply::Status(state) = told(reply)? else { return Err(foreign()) };
+        let master = self.files.masters().unwrap_or_default().join(", ");
+        if self.json {
+            let report = json!({ "listening": state.listening, "since": date(state.since), "standby": state.standby,
+                                 "labels": state.labels, "tail": state.tail, "master_key": master,
+                                 "database": self.files.database() });
+            println!("{report:#}");
+            return Ok(());
+        }
+        println!("listening   {}, since {}", state.listening.join(", "), date(state.since));
+        println!(
+            "database    {}, {}",
+            self.files.database().display(),
+            if state.standby { "a standby's" } else { "the primary's" }
+        );
+        println!("labels      {}", state.labels);
+        println!("log         ends with {}", state.tail);
+        println!("master key  {master}");
+        Ok(())
+    }
+}
+
+impl Verify {
+    fn execute(&self) -> Result<(), Failure> {
+        let found = match control::command(&self.files.socket(), &Command::Verify { since: self.since.clone() }) {
+            Some(reply) => match told(reply)? {
+                Reply::Verified(found) => found,
+                _ => return Err(foreign()),
+            },
+            None => {
+                let since = self.since.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
+                let found = self.files.open()?.verify(since.as_ref())?;
+                let (tail, last) = (found.tail.to_string(), found.last);
+                Verification { tail, labels: found.labels, files: found.files, last }
+            }
+        };
+        println!("the log and {} labels are as they were written; the log ends with {}", found.labels, found.tail);
+        println!("keep that elsewhere, and give it with --since the next time");
+        Ok(())
+    }
+}
+
+impl Backup {
+    fn execute(&self) -> Result<(), Failure> {
+        let to = std::path::absolute(&self.file).map_err(|error| unmade(&self.file, &error))?;
+        let tail = match control::command(&self.files.socket(), &Command::Backup(control::path(&to))) {
+            Some(reply) => match told(reply)? {
+                Reply::Copied(tail) => tail,
+                _ => return Err(foreign()),
+            },
+            None => self.files.open()?.backup(&to)?.to_string(),
+        };
+        println!("{} is a copy of the database; its log ends with {tail}", to.display());
+        println!("it opens with the master key {}", self.files.masters()?.join(", "));
+        Ok(())
+    }
+}
+
+impl Restore {
+    fn execute(&self) -> Result<(), Failure> {
+        let database = self.files.database();
+        if let Some(beside) = database.parent().filter(|beside| !beside.as_os_str().is_empty()) {
+            make_folder(beside)?;
+        }
+        let master = match &self.master_key {
+            Some(place) => self.files.master_at(place)?,
+            None => self.files.master_key()?,
+        };
+        let found = Database::restore(&self.file, &database, master.as_ref(), &administrator())?;
+        self.files.remember_master(&[&master.name()])?;
+        println!(
+            "database    {}, as it was written: {} labels, {} files with anchors",
+            database.display(),
+            found.labels,
+            found.files
+        );
+        let last = found.last.map_or_else(|| "nothing".to_owned(), date);
+        println!("log         ends with {}; what was done after {last} is missing", found.tail);
+        println!("next        gambeson keyd serve");
+        Ok(())
+    }
+}
+
+impl ChangeMaster {
+    fn execute(&self) -> Result<(), Failure> {
+        let mut given = None;
+        let new = asking(self.new_passphrase_file.as_deref(), |ask| {
+            let mut remember = |prompt: &str| {
+                let passphrase = ask(prompt);
+                given.clone_from(&passphrase);
+                passphrase
+            };
+            gambeson_master::make(&self.place, &mut remember)
+        });
+        let (new, made) = new?;
+        let old = self.files.masters()?;
+        let command = Command::Master {
+            place: new.name(),
+            passphrase: given.map(|passphrase: Zeroizing<Vec<u8>>| Secret::from(passphrase.as_slice())),
+            new_database_key: self.new_database_key,
+        };
+        match control::command(&self.files.socket(), &command) {
+            Some(reply) => drop(told(reply)?),
+            None => {
+                let database = self.files.open()?;
+                self.files.remember_master(&both(&old, &new.name()))?;
+                database.change_master(new.as_ref(), self.new_database_key, &administrator())?;
+            }
+        }
+        self.files.remember_master(&[&new.name()])?;
+        let when = if made == Made::Now { "made now" } else { "which was there" };
+        println!("master key  {}, {when}", new.name());
+        println!("            backups from before open with {} alone", old.join(", "));
+        if self.new_database_key {
+            println!("records     sealed anew, under another database key");
+        }
+        Ok(())
+    }
+}
+
+/// What is written before the change, so that either opens the database whatever happens.
+fn both<'n>(old: &'n [String], new: &'n str) -> Vec<&'n str> {
+    [new].into_iter().chain(old.iter().map(String::as_str).filter(|name| *name != new)).collect()
+}
+
+impl Files {
+    fn folder(&self) -> PathBuf {
+        self.folder.clone().unwrap_or_else(host_folder)
+    }
+
+    fn database(&self) -> PathBuf {
+        self.database.clone().unwrap_or_else(|| self.folder().join("keyd").join("keys.db"))
+    }
+
+    fn beside(&self, end: &str) -> PathBuf {
+        let mut path = self.database().into_os_string();
+        path.push(end);
+        path.into()
+    }
+
+    /// Where the service that has the database open takes commands.
+    fn socket(&self) -> PathBuf {
+        self.beside(".control")
+    }
+
+    /// The file that says which master key it is.
+    fn master_file(&self) -> PathBuf {
+        self.beside(".master")
+    }
+
+    /// The places of master keys of which one opens the database: one, but for a change that was cut off.
+    fn masters(&self) -> Result<Vec<String>, Failure> {
+        let path = self.master_file();
+        let text = fs::read_to_string(&path).map_err(|error| {
+            Failure::unavailable(format!(
+                "{} does not say which master key it is ({error}); make a database with `gambeson keyd init`, or name its \
+                 master key in that file",
+                path.display()
+            ))
+        })?;
+        Ok(text.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect())
+    }
+
+    fn remember_master(&self, names: &[&str]) -> Result<(), Failure> {
+        remember(&self.master_file(), names)
+    }
+
+    fn master_at(&self, place: &Place) -> Result<Box<dyn MasterKey>, Failure> {
+        asking(self.passphrase_file.as_deref(), |ask| gambeson_master::open(place, ask))
+    }
+
+    fn master_key(&self) -> Result<Box<dyn MasterKey>, Failure> {
+        let names = self.masters()?;
+        let place = names.first().ok_or_else(|| Failure::unavailable("no master key is named"))?;
+        self.master_at(&place.parse().map_err(failed)?)
+    }
+
+    /// Opens the database by the first of its master keys that does.
+    fn open(&self) -> Result<Database, Failure> {
+        let database = self.database();
+        if !database.exists() {
+            return Err(gambeson_keyd::Error::NoDatabase { path: database.display().to_string() }.into());
+        }
+        let mut refused = None;
+        for name in self.masters()? {
+            let place: Place = name.parse().map_err(failed)?;
+            let opened = self.master_at(&place).and_then(|master| Ok(Database::open(&database, master.as_ref())?));
+            match opened {
+                Ok(opened) => return Ok(opened),
+                Err(failure) => drop(refused.get_or_insert(failure)),
+            }
+        }
+        Err(refused.unwrap_or_else(|| Failure::unavailable("no master key is named")))
+    }
+}
+
+/// Opens the master key that a running service is to change to, and remembers both until that is done.
+fn change_to(file: &Path, name: &str, passphrase: Option<Secret>) -> Result<Box<dyn MasterKey>, String> {
+    let place: Place = name.parse().map_err(|error: MasterError| error.to_string())?;
+    let mut ask = |_: &str| passphrase.as_ref().map(|given| Zeroizing::new(given.as_bytes().to_vec()));
+    let master = gambeson_master::open(&place, &mut ask).map_err(|error| error.to_string())?;
+    let old = fs::read_to_string(file).unwrap_or_default();
+    let old: Vec<String> = old.lines().map(str::to_owned).collect();
+    // The old one first: until the change is made it is the one that opens.
+    let names: Vec<_> = old.iter().map(String::as_str).filter(|one| *one != name).chain([name]).collect();
+    remember(file, &names).map_err(|failure| failure.to_string())?;
+    Ok(master)
+}
+
+fn remember(path: &Path, names: &[&str]) -> Result<(), Failure> {
+    let beside = path.with_extension("master-new");
+    let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+    let written = fs::write(&beside, text)
+        .and_then(|()| fs::File::open(&beside)?.sync_all())
+        .and_then(|()| fs::rename(&beside, path));
+    written.map_err(|error| unmade(path, &error))
+}
+
+/// Runs what may ask for a passphrase, which comes from a file or from who sits at the terminal.
+fn asking<T>(
+    file: Option<&Path>,
+    run: impl FnOnce(&mut gambeson_master::Ask<'_>) -> Result<T, MasterError>,
+) -> Result<T, Failure> {
+    let mut failure = None;
+    let outcome = run(&mut |prompt| match keys::secret(file, prompt) {
+        Ok(secret) => secret,
+        Err(cause) => {
+            failure.get_or_insert(cause);
+            None
+        }
+    });
+    match failure {
+        Some(failure) => Err(failure),
+        None => outcome.map_err(failed),
+    }
+}
+
+fn failed(error: MasterError) -> Failure {
+    let status = match &error {
+        MasterError::Place(_) => Status::Usage,
+        MasterError::Unavailable(_) => Status::Unavailable,
+        _ => Status::NotPermitted,
+    };
+    Failure::new(status, error.to_string())
+}
+
+fn told(reply: Result<Reply, String>) -> Result<Reply, Failure> {
+    reply.map_err(Failure::refused)
+}
+
+fn foreign() -> Failure {
+    Failure::refused("the service answers something else than was asked; start it again with this Gambeson")
+}
+
+fn unmade(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::unavailable(format!("{} cannot be written ({error})", path.display()))
+}
+
+/// Makes a folder that nobody else may enter, if it is not there.
+fn make_folder(folder: &Path) -> Result<(), Failure> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| unmade(folder, &error))
+}
+
+/// A connection is a descriptor, and a site has more than the thousand that a process gets by itself.
+fn more_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+const _: () = assert!(PORT == 7201, "the texts of this command name it");

@@ -1,0 +1,359 @@
+"""The key service: labels that people grant each other, their mistakes, and what stands in its log."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from harness.keyd import KeySite, Person, free_port
+
+USAGE, UNAVAILABLE, REFUSED, NOT_PERMITTED, POLICY = 64, 69, 70, 77, 78
+TEXT = "Ann's patients\n" * 1000
+
+
+@pytest.fixture
+def site(gambeson: Path, tmp_path: Path) -> KeySite:
+    made = KeySite(gambeson, tmp_path)
+    said = made.init()
+    assert "gambeson keyd serve" in said and f"keyd://{made.host}" in said, said
+    return made
+
+
+@pytest.fixture
+def served(site: KeySite) -> Iterator[KeySite]:
+    site.rules('officers = ["user:olga"]\n')
+    with site.serving():
+        yield site
+
+
+@pytest.fixture
+def ann(served: KeySite) -> Person:
+    """Has made the label clinical."""
+    ann = served.person("ann")
+    ann.does("key", "create", "clinical")
+    return ann
+
+
+@pytest.fixture
+def bob(served: KeySite) -> Person:
+    return served.person("bob")
+
+
+def sealed(person: Person, name: str = "patients") -> Path:
+    """A file under clinical, which others may read."""
+    path = person.home / f"{name}.sealed"
+    plain = person.home / name
+    plain.write_text(TEXT)
+    person.does("file", "seal", "--label", "clinical", str(plain), str(path))
+    return path
+
+
+def moment(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_a_label_is_granted_used_and_revoked(ann: Person, bob: Person) -> None:
+    file = sealed(ann)
+    refused = bob.refuses(NOT_PERMITTED, "key", "show", "clinical")
+    assert 'no label "clinical" is known to you there' in refused and "gambeson key grant clinical user:bob" in refused
+    assert bob.labels() == {}
+    assert bob("file", "cat", str(file)).returncode != 0
+
+    said = ann.does("key", "grant", "clinical", "bob", "--read", "--until", "2999-06-30")
+    assert said == 'user:bob may read label "clinical", until 2999-07-01T00:00:00Z\n'
+    assert bob.labels() == {"clinical": 1}
+    assert bob.does("file", "cat", str(file)) == TEXT
+    shown = json.loads(bob.does("key", "show", "clinical", "--json"))
+    assert shown["grants"] is None and shown["versions"][0]["rights"] == {
+        "read": True,
+        "write": False,
+        "administer": False,
+    }
+    # Who may read may neither write, nor rotate, nor grant.
+    assert "user:bob may read label" in bob.refuses(NOT_PERMITTED, "key", "rotate", "clinical")
+    assert "and not administer it" in bob.refuses(NOT_PERMITTED, "key", "grant", "clinical", "carl", "--read")
+    plain = bob.home / "own"
+    plain.write_text(TEXT)
+    assert bob("file", "seal", "--label", "clinical", str(plain), str(plain) + ".sealed").returncode == NOT_PERMITTED
+
+    assert "version 2 for new files" in ann.does("key", "rotate", "clinical")
+    assert bob.labels() == {"clinical": 2}
+    said = ann.does("key", "revoke", "clinical", "bob")
+    assert "user:bob gets nothing" in said and "gambeson key rotate clinical" in said
+    assert bob.labels() == {}
+    assert bob("file", "cat", str(file)).returncode != 0
+    assert ann.does("file", "cat", str(file)) == TEXT
+
+    events = [(row["event"], row["who"]["roles"][-1]) for row in ann.audit("clinical")]
+    assert ("create", "user:ann") in events and ("grant", "user:ann") in events and ("revoke", "user:ann") in events
+    assert ("get", "user:bob") in events and ("rotate", "user:ann") in events
+    refusals = [row for row in ann.audit("clinical") if row["event"] == "refusal"]
+    assert [row["who"]["name"] for row in refusals if row["about"]["wanted"] == "show"] == ["user:bob"]
+    assert {row["about"]["wanted"] for row in refusals} >= {"show", "rotate", "grant"}
+    assert all(row["about"]["reason"] for row in refusals)
+
+
+def test_a_grant_ends_by_itself(ann: Person, bob: Person) -> None:
+    ann.does("key", "grant", "clinical", "bob", "--write", "--until", moment(4))
+    assert bob.labels() == {"clinical": 1}
+    file = sealed(bob)
+    assert ann.does("file", "cat", str(file)) == TEXT
+    deadline = time.monotonic() + 15
+    while bob.labels():
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    said = bob.refuses(NOT_PERMITTED, "key", "export", "--export-passphrase-file", "x", "out", "clinical")
+    assert 'what was granted of label "clinical" to user:bob ended on' in said
+    ann.does("key", "expire", "clinical", "--on", "now")
+    assert "expired" in ann.refuses(NOT_PERMITTED, "key", "export", "--export-passphrase-file", "x", "out", "clinical")
+    ann.does("key", "expire", "clinical", "--on", "never")
+    assert ann.does("file", "cat", str(file)) == TEXT
+
+
+def test_everybody_may_and_officers_see_without_reading(served: KeySite, ann: Person, bob: Person) -> None:
+    olga = served.person("olga")
+    ann.does("key", "grant", "clinical", "user:*", "--read")
+    assert bob.labels() == olga.labels() == {"clinical": 1}
+    ann.does("key", "revoke", "clinical", "user:*")
+    assert bob.labels() == {}
+    # She sees it, and gets no key of it.
+    assert olga.labels() == {"clinical": 1}
+    assert "as an officer" in olga.does("key", "show", "clinical")
+    words = ["key", "export", "--read-only", "--export-passphrase-file", olga.secret("words", "words between us")]
+    assert 'no label "clinical"' in olga.refuses(NOT_PERMITTED, *words, "out", "clinical")
+    # Who administers may revoke, and not read either.
+    ann.does("key", "grant", "clinical", "olga", "--administer")
+    assert "may administer label" in olga.refuses(NOT_PERMITTED, *words, "out", "clinical")
+    ann.does("key", "grant", "clinical", "bob", "--read")
+    olga.does("key", "revoke", "clinical", "bob")
+    assert bob.labels() == {}
+    # The whole log, and its verification, are for officers.
+    events = {row["event"] for row in olga.audit()}
+    assert {"create", "grant", "revoke", "refusal"} <= events
+    numbers = [row["number"] for row in olga.audit()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    said = olga.does("key", "audit", "--verify")
+    tail = said.split("ends with ")[1].split()[0]
+    ann.does("key", "rotate", "clinical")
+    assert "as they were written" in olga.does("key", "audit", "--verify", "--since", tail)
+    other = tail[:-1] + ("0" if tail[-1] != "0" else "1")
+    assert "never ended with" in olga.refuses(USAGE, "key", "audit", "--verify", "--since", other)
+    assert "keyd.toml does not name user:ann" in ann.refuses(NOT_PERMITTED, "key", "audit")
+    assert "keyd.toml does not name user:bob" in bob.refuses(NOT_PERMITTED, "key", "audit", "--verify")
+
+
+def test_mistakes_are_said(served: KeySite, ann: Person, bob: Person) -> None:
+    assert "is no name for a label" in ann.refuses(USAGE, "key", "create", "none")
+    assert "already" in bob.refuses(USAGE, "key", "create", "clinical")
+    assert "names nobody" in ann("key", "grant", "clinical", "ann b", "--read").stderr
+    assert "--read, --write or --administer" in ann.refuses(USAGE, "key", "grant", "clinical", "bob")
+    assert "has no grant" in ann.refuses(USAGE, "key", "revoke", "clinical", "bob")
+    assert "nobody could administer" in ann.refuses(USAGE, "key", "revoke", "clinical", "ann")
+    assert "nobody could administer" in ann.refuses(USAGE, "key", "grant", "clinical", "ann", "--read")
+    assert "no label" in ann.refuses(NOT_PERMITTED, "key", "rotate", "other")
+    assert "for stores in folders" in ann.refuses(USAGE, "key", "unlock")
+    # What is for services alone, with a store in a folder.
+    carl = Person(served.gambeson, served.root / "carl", None)
+    carl.does("key", "init", "--key-file")
+    for words in (["grant", "a", "bob", "--read"], ["revoke", "a", "bob"], ["audit"]):
+        assert "is for labels in a key service" in carl.refuses(USAGE, "key", *words)
+    # Who is not of the site.
+    stranger = Person(served.gambeson, served.root / "stranger", served.keys)
+    assert "you are not known here" in stranger.refuses(UNAVAILABLE, "key", "list")
+    for place, why in [
+        ("keyd://", "names no key service"),
+        (f"keyd://127.0.0.1:{served.port}", "an address is no name"),
+        (f"keyd://elsewhere=127.0.0.1:{served.port}", "elsewhere"),
+        (f"keyd://{served.host}=127.0.0.1:{free_port()}", served.host),
+    ]:
+        done = ann("key", "list", "--store", place)
+        assert done.returncode in (USAGE, UNAVAILABLE) and why in done.stderr, done
+
+
+def test_who_may_make_labels(site: KeySite) -> None:
+    site.rules('create = ["user:ann"]\n')
+    with site.serving():
+        ann, bob = site.person("ann"), site.person("bob")
+        ann.does("key", "create", "clinical")
+        said = bob.refuses(NOT_PERMITTED, "key", "create", "open")
+        assert "user:bob may not make labels there" in said and "keyd.toml" in said
+    site.rules('offisers = ["user:ann"]\n')
+    refused = site.administrator(*site.keyd("serve"))
+    assert refused.returncode == POLICY and "keyd.toml cannot be followed" in refused.stderr, refused
+    site.rules("")
+    (site.folder / "keyd.toml").chmod(0o666)
+    refused = site.administrator(*site.keyd("serve"))
+    assert refused.returncode == POLICY, refused
+
+
+def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Person) -> None:
+    words = ann.secret("words", "words between us")
+    ann.does("key", "export", "--read-only", "--export-passphrase-file", words, "out.keys", "clinical")
+    carl = Person(served.gambeson, served.root / "carl", None)
+    carl.does("key", "init", "--key-file")
+    carl.does("key", "import", "--export-passphrase-file", words, str(ann.home / "out.keys"))
+    file = sealed(ann)
+    assert carl.does("file", "cat", str(file)) == TEXT
+    # To the owner of a key, and nobody else.
+    public = carl.does("key", "recipient").strip()
+    assert public == carl.does("key", "recipient").strip() and len(public) == 64
+    said = ann.does("key", "export-wrapped", "--to", public, "wrapped.keys", "clinical")
+    assert f"the owner of {public} alone" in said
+    wrapped = str(ann.home / "wrapped.keys")
+    bob.does("key", "recipient")
+    assert "is wrapped to" in bob.refuses(NOT_PERMITTED, "key", "import", wrapped)
+    assert "for reading and writing" in carl.does("key", "import", "--yes", wrapped) or True
+    assert json.loads(carl.does("key", "list", "--json"))["labels"][0]["may_write"]
+    exports = [row["about"] for row in ann.audit("clinical") if row["about"].get("for") == "export"]
+    assert [about.get("recipient") for about in exports] == [None, public]
+    altered = bytearray((ann.home / "wrapped.keys").read_bytes())
+    altered[80] ^= 1
+    (carl.home / "altered.keys").write_bytes(altered)
+    assert carl("key", "import", str(carl.home / "altered.keys")).returncode == REFUSED
+
+
+def test_a_store_in_a_folder_moves_over(served: KeySite, ann: Person, bob: Person) -> None:
+    """Labels and files of before: an import, and a rewrap under new versions that only the service has."""
+    folder = {"GAMBESON_KEYS": str(bob.home / "keys")}
+    bob.does("key", "init", "--key-file", env=folder)
+    bob.does("key", "create", "samples", env=folder)
+    file = bob.home / "samples.sealed"
+    (bob.home / "samples").write_text(TEXT)
+    bob.does("file", "seal", "--label", "samples", str(bob.home / "samples"), str(file), env=folder)
+    words = bob.secret("words", "words between us")
+    bob.does("key", "export", "--export-passphrase-file", words, "out.keys", "samples", env=folder)
+    said = bob.does("key", "import", "--export-passphrase-file", words, "out.keys")
+    assert 'took in "samples" up to version 1' in said
+    assert "here already, with all" in bob.does("key", "import", "--export-passphrase-file", words, "out.keys")
+    assert bob.does("file", "cat", str(file)) == TEXT
+    bob.does("key", "rotate", "samples")
+    bob.does("file", "rewrap", str(file))
+    assert bob.does("file", "cat", str(file)) == TEXT
+    assert bob("file", "cat", str(file), env=folder).returncode != 0
+    # Whoever else brings the label is told that it is somebody's.
+    copied = ann.home / "out.keys"
+    copied.write_bytes((bob.home / "out.keys").read_bytes())
+    refused = ann("key", "import", "--yes", "--export-passphrase-file", words, str(copied))
+    assert refused.returncode == NOT_PERMITTED and 'no label "samples" is known to you' in refused.stderr, refused
+    ann.refuses(NOT_PERMITTED, "key", "show", "samples")
+
+
+def test_an_old_file_that_was_put_back_is_noticed(ann: Person, bob: Person) -> None:
+    ann.does("key", "grant", "clinical", "bob", "--write")
+    file = sealed(ann)
+    old = file.read_bytes()
+    bob.does("file", "rekey", str(file))
+    assert ann.does("file", "cat", str(file)) == TEXT
+    new = file.read_bytes()
+    file.write_bytes(old)
+    for person in (ann, bob):
+        refused = person("file", "cat", str(file))
+        assert refused.returncode == REFUSED and "old version" in refused.stderr, refused
+    # To put it back on purpose is for who administers the label.
+    refused = bob("file", "accept", "--older", str(file))
+    assert refused.returncode == NOT_PERMITTED, refused
+    ann.does("file", "accept", "--older", str(file))
+    assert bob.does("file", "cat", str(file)) == TEXT
+    file.write_bytes(new)
+    anchors = [row["event"] for row in ann.audit("clinical") if row["event"].startswith("anchor")]
+    assert "anchor" in anchors and "anchor-back" in anchors
+
+
+def test_a_site_names_its_service(served: KeySite, ann: Person) -> None:
+    ann.environment.pop("GAMBESON_KEYS")
+    assert ann("key", "list").returncode == UNAVAILABLE
+    of_site = ann.home / ".config/gambeson/site.toml"
+    of_site.write_text(of_site.read_text() + f'keys = "{served.keys}"\n')
+    assert ann.labels() == {"clinical": 1}
+    # What somebody names himself goes before it.
+    own = {"GAMBESON_KEYS": str(ann.home / "own")}
+    ann.does("key", "init", "--key-file", env=own)
+    assert json.loads(ann.does("key", "list", "--json", env=own))["labels"] == []
+    # And with the next renewal everybody has it, from the authority's host.
+    carl = served.person("carl")
+    carl.environment.pop("GAMBESON_KEYS")
+    site = served.folder / "site.toml"
+    site.write_text(site.read_text() + f'keys = "{served.keys}"\n')
+    dan = served.person("dan")
+    dan.environment.pop("GAMBESON_KEYS")
+    assert dan.labels() == {} and carl("key", "list").returncode == UNAVAILABLE
+
+
+def test_several_addresses(served: KeySite, ann: Person) -> None:
+    """The first does not answer, and the second is asked."""
+    away = f"keyd://gone=127.0.0.1:{free_port()},{served.keys.removeprefix('keyd://')}"
+    several = {"GAMBESON_KEYS": away}
+    begun = time.monotonic()
+    assert json.loads(ann.does("key", "list", "--json", env=several))["labels"][0]["label"] == "clinical"
+    assert "version 2" in ann.does("key", "rotate", "clinical", env=several)
+    assert time.monotonic() - begun < 20
+    gone = {"GAMBESON_KEYS": f"keyd://gone=127.0.0.1:{free_port()},lost=127.0.0.1:{free_port()}"}
+    said = ann.refuses(UNAVAILABLE, "key", "list", env=gone)
+    assert "gone: " in said and "lost: " in said
+
+
+def test_identities(served: KeySite, ann: Person, bob: Person) -> None:
+    """Somebody who has two may say which."""
+    other = {"GAMBESON_IDENTITY": str(ann.home / ".config/gambeson")}
+    assert bob.labels() == {}
+    listed = json.loads(bob.does("key", "list", "--json", env=other))["labels"]
+    assert [label["label"] for label in listed] == ["clinical"]
+
+
+def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
+    administrator = site.administrator
+    assert "no service runs" in administrator.refuses(UNAVAILABLE, *site.keyd("status"))
+    with site.serving():
+        ann = site.person("ann")
+        ann.does("key", "create", "clinical")
+        status = json.loads(administrator.does(*site.keyd("status", "--json")))
+        assert status["labels"] == 1 and not status["standby"] and status["tail"].split(":")[0].isdigit()
+        refused = administrator(*site.keyd("serve", "--listen", f"127.0.0.1:{free_port()}"))
+        assert refused.returncode == UNAVAILABLE and "another process has" in refused.stderr, refused
+        backup = site.root / "backup.db"
+        said = administrator.does(*site.keyd("backup", str(backup)))
+        assert "its log ends with" in said and backup.stat().st_mode & 0o777 == 0o600
+        assert "already" in administrator.refuses(REFUSED, *site.keyd("backup", str(backup)))
+        ann.does("key", "create", "late")
+        since = administrator.does(*site.keyd("verify")).split("ends with ")[1].split()[0]
+    assert "as they were written" in administrator.does(*site.keyd("verify", "--since", since))
+    assert administrator(*site.keyd("restore", str(backup))).returncode == USAGE
+    site.forget()
+    said = administrator.does(*site.keyd("restore", str(backup)))
+    assert "1 labels" in said and "what was done after" in said
+    assert "never ended with" in administrator.refuses(REFUSED, *site.keyd("verify", "--since", since))
+    with site.serving():
+        assert ann.labels() == {"clinical": 1}
+        altered = bytearray(backup.read_bytes())
+        altered[len(altered) // 2] ^= 1
+        (site.root / "altered.db").write_bytes(altered)
+    site.forget()
+    refused = administrator(*site.keyd("restore", str(site.root / "altered.db")))
+    assert refused.returncode == REFUSED and not site.database.exists(), refused
+
+
+def test_another_master_key(site: KeySite) -> None:
+    administrator = site.administrator
+    new = administrator.secret("new-master", "another master passphrase")
+    backup = site.root / "backup.db"
+    with site.serving():
+        ann = site.person("ann")
+        ann.does("key", "create", "clinical")
+        administrator.does(*site.keyd("backup", str(backup)))
+        place = f"file:{site.root}/new-master-key"
+        said = administrator.does(*site.keyd("master-key", "--new-passphrase-file", new, "--new-database-key", place))
+        assert place in said and "backups from before" in said
+        assert ann.labels() == {"clinical": 1}
+    refused = administrator(*site.keyd("serve"))
+    assert refused.returncode == NOT_PERMITTED and "passphrase is not that of" in refused.stderr, refused
+    site.passphrase = new
+    with site.serving():
+        assert ann.labels() == {"clinical": 1}
+        status = json.loads(administrator.does(*site.keyd("status", "--json")))
+        assert status["master_key"] == place
+    assert os.stat(site.root / "new-master-key").st_mode & 0o777 == 0o600
