@@ -86,6 +86,7 @@ replays!(
     file_regions,
     frame,
     key_file,
+    kmip_response,
     link_fabric,
     link_greeting,
     link_handshake,
