@@ -205,7 +205,9 @@ def test_what_is_wrong_with_a_key_server_is_said(service: Service, server: KeySe
         assert f"does it know the certificate in {server.certificate}?" in said
         server.certificate, server.key = server.authority.certify("somebody")
         refused = service.refuses(70, "unwrap", server.place("1"))
-        assert "refuses GetAttributes for the key 1" in refused and f"the certificate in {server.certificate}" in refused
+        assert (
+            "refuses GetAttributes for the key 1" in refused and f"the certificate in {server.certificate}" in refused
+        )
         server.certificate = mine
         assert f"is {server.key} its key?" in service.refuses(70, "unwrap", server.place("1"))
         server.key = own

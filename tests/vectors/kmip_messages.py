@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kmip.core import attributes, enums, objects, primitives, secrets
+from kmip.core import attributes, enums, objects, secrets
 from kmip.core.factories.attributes import AttributeFactory
 from kmip.core.messages import contents, messages, payloads
 from kmip.core.misc import KeyFormatType
@@ -22,7 +22,9 @@ OPERATION = enums.Operation
 VERSIONS = [(1, 4), (2, 0)]
 # As long as an answer may be.
 LONGEST = 1 << 16
-KEY, NONCE, TAG, SEALED = (bytes(range(first, first + length)) for first, length in [(1, 32), (40, 12), (60, 16), (80, 32)])
+KEY, NONCE, TAG, SEALED = (
+    bytes(range(first, first + length)) for first, length in [(1, 32), (40, 12), (60, 16), (80, 32)]
+)
 
 
 def written(message: Any, version: tuple[int, int]) -> str:
@@ -82,8 +84,12 @@ def key_attributes(state: bool) -> list[Any]:
 
 def requests(version: tuple[int, int]) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """The operation, what is asked with it, and PyKMIP's payload."""
-    yield "Create", {}, payloads.CreateRequestPayload(
-        enums.ObjectType.SYMMETRIC_KEY, objects.TemplateAttribute(attributes=key_attributes(False))
+    yield (
+        "Create",
+        {},
+        payloads.CreateRequestPayload(
+            enums.ObjectType.SYMMETRIC_KEY, objects.TemplateAttribute(attributes=key_attributes(False))
+        ),
     )
     yield "Activate", {"id": "k-17"}, payloads.ActivateRequestPayload(attributes.UniqueIdentifier("k-17"))
     names = ["Cryptographic Algorithm", "Cryptographic Length", "Cryptographic Usage Mask", "State"]
@@ -161,7 +167,10 @@ def cases() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"pending-{number}", document("pending", "response", version, "Get", pending, neither)
         created = payloads.CreateResponsePayload(enums.ObjectType.SYMMETRIC_KEY, "k-17")
         another = {"message": response(version, OPERATION.CREATE, created)}
-        yield f"of-another-{number}", document("an answer to another request", "response", version, "Get", another, neither)
+        yield (
+            f"of-another-{number}",
+            document("an answer to another request", "response", version, "Get", another, neither),
+        )
 
 
 def member(operation: str) -> enums.Operation:
@@ -172,7 +181,12 @@ def document(
     shows: str, operation: str, version: tuple[int, int], asked: str, given: dict[str, Any], expect: dict[str, Any]
 ) -> dict[str, Any]:
     given = {"version": list(version), "operation": asked, **given}
-    return {"shows": f"KMIP {version[0]}.{version[1]}: {shows}", "operation": operation, "given": given, "expect": expect}
+    return {
+        "shows": f"KMIP {version[0]}.{version[1]}: {shows}",
+        "operation": operation,
+        "given": given,
+        "expect": expect,
+    }
 
 
 if __name__ == "__main__":

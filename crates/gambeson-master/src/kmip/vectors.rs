@@ -11,7 +11,7 @@ use super::operations as does;
 use super::ttlv::Item;
 
 #[test]
-fn messages_are_those_of_another_implementation() {
+fn vectors_are_those_of_another_implementation() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/kmip");
     let mut cases = 0;
     for file in fs::read_dir(folder).expect("the vectors are there") {
