@@ -95,6 +95,10 @@ class KeyServer:
         assert done.returncode == 0, done
         return done.stdout.strip()
 
+    def log(self) -> str:
+        """What the server has done."""
+        return (self.folder / "server.log").read_text()
+
     @contextlib.contextmanager
     def running(self, kmip: str = "1.4,2.0", tls: str = "1.2", authority: Authority | None = None) -> Iterator[None]:
         certificate, key = (authority or self.authority).certify("server")
@@ -105,12 +109,13 @@ class KeyServer:
             f"logging_level=DEBUG\ndatabase_path={self.folder / 'keys.db'}\n"
         )
         command = [str(PYTHON), str(PROGRAMS / "kmip_server.py"), str(configuration), str(log), kmip, tls]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        said = (self.folder / "server.stderr").open("w+")
+        with said, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as process:
             try:
                 deadline = time.monotonic() + 30
                 while not self._answers():
                     assert time.monotonic() < deadline, "the key server does not begin"
-                    assert process.poll() is None, process.stderr and process.stderr.read()
+                    assert process.poll() is None, Path(said.name).read_text()
                     time.sleep(0.05)
                 yield
             finally:

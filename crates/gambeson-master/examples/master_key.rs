@@ -1,4 +1,4 @@
-//! Wraps and unwraps keys by a master key: `master_key make|wrap|unwrap PLACE PASSPHRASE-FILE [FILE]`.
+//! What the key service does with its master key, until there is one: `master_key begin|open PLACE PASSPHRASE-FILE FILE`.
 
 use std::env;
 use std::fs;
@@ -14,7 +14,7 @@ fn main() {
         std::process::exit(match error {
             MasterError::Place(_) => 64,
             MasterError::Unavailable(_) => 69,
-            _ => 70,
+            _ => 77,
         });
     }
 }
@@ -27,17 +27,14 @@ fn run(words: &[String]) -> Result<(), MasterError> {
         passphrase.truncate(length);
         Some(passphrase)
     };
-    if words[0] == "make" {
+    let secret = Secret32::from_bytes([7; 32]);
+    if words[0] == "begin" {
         let (key, made) = make(&place, &mut ask)?;
-        println!("{}\n{}", key.name(), if made == Made::Now { "made" } else { "was there" });
+        fs::write(&words[3], key.wrap(b"test", &secret)?).unwrap();
+        let when = if made == Made::Now { "made now" } else { "which was there" };
+        println!("master key  {}, {when}", key.name());
         return Ok(());
     }
-    let key = open(&place, &mut ask)?;
-    if words[0] == "wrap" {
-        fs::write(&words[3], key.wrap(b"test", &Secret32::from_bytes([7; 32]))?).unwrap();
-    } else {
-        assert_eq!(key.unwrap(b"test", &fs::read(&words[3]).unwrap())?, Secret32::from_bytes([7; 32]));
-        println!("unwrapped");
-    }
+    assert_eq!(open(&place, &mut ask)?.unwrap(b"test", &fs::read(&words[3]).unwrap())?, secret);
     Ok(())
 }
