@@ -53,7 +53,7 @@ class Service:
             return self.words([str(self.gambeson), "keyd", "verify", *options])
         shutil.rmtree(self.database.parent, ignore_errors=True)
         if not (self.folder / "host").exists():
-            made = self.words([str(self.gambeson), "init", "--folder", str(self.folder / "host"), "h1"])
+            made = self.words([str(self.gambeson), "init", "--user", "root", "--folder", str(self.folder / "host")])
             assert made.returncode == 0, made
         return self.words([str(self.gambeson), "keyd", "init", "--master-key", place, *options])
 
@@ -72,7 +72,8 @@ class Service:
 
     def refuses(self, status: int, what: str, place: str) -> str:
         done = self.run(what, place)
-        assert done.returncode == status and done.stderr.startswith("gambeson: "), done
+        # A module may have said something before.
+        assert done.returncode == status and "gambeson: " in done.stderr, done
         return done.stderr
 
 
@@ -107,7 +108,7 @@ def test_a_key_in_a_file(service: Service) -> None:
     assert opened == f"file:{service.folder}/other"
     path.write_bytes(content)
     path.chmod(0o600)
-    assert "wrapped by another master key" in service.refuses(77, "open", place)
+    assert "wrapped by another master key" in service.refuses(70, "open", place)
 
     assert "its folder" in service.refuses(77, "begin", f"file:{service.folder}/none/master-key")
     service.writes(service.passphrase, "short")
@@ -157,7 +158,7 @@ def test_a_key_in_a_token(service: Service, token: str) -> None:
     # Another key there has not wrapped this one.
     pkcs11_tool(service, "--keygen", "--key-type", "GENERIC:32", "--label", "other", "--sensitive")
     other = token.replace("object=master", "object=other")
-    assert "wrapped by another master key" in service.refuses(77, "open", other)
+    assert "wrapped by another master key" in service.refuses(70, "open", other)
     # A key that was deleted is gone.
     pkcs11_tool(service, "--delete-object", "--type", "secrkey", "--label", "master")
     assert "has no secret key pkcs11:token=site;object=master" in service.refuses(77, "open", token)
@@ -187,7 +188,7 @@ def test_a_key_in_a_key_server(service: Service, server: KeyServer, kmip: str, t
         # It has never left the server: nothing was fetched.
         log = server.log()
         assert "Processing operation: Encrypt" in log and "Processing operation: Get\n" not in log
-        service.refuses(77, "open", other)
+        service.refuses(70, "open", other)
     assert "does not answer: Connection refused" in service.refuses(69, "open", place)
     with server.running(kmip, tls):
         service.opens(place)
@@ -205,7 +206,7 @@ def test_a_key_that_its_server_gives_away(service: Service, server: KeyServer) -
         # When its time is over it opens what it has wrapped, so that another one can take its place.
         server.keeps("revoke", "1")
         service.opens(place)
-        assert "is deactivated: it opens what it has wrapped" in service.refuses(77, "begin", place)
+        assert "is deactivated: it opens what it has wrapped" in service.refuses(70, "begin", place)
 
 
 def test_what_is_wrong_with_a_key_server_is_said(service: Service, server: KeyServer) -> None:
@@ -238,7 +239,7 @@ def test_what_is_wrong_with_a_key_server_is_said(service: Service, server: KeySe
         assert "holds no certificate in PEM" in service.refuses(77, "open", server.place("1", authority=own))
 
         server.keeps("revoke", "1")
-        assert "refuses Decrypt for the key 1" in service.refuses(77, "open", place)
+        assert "refuses Decrypt for the key 1" in service.refuses(70, "open", place)
         server.keeps("destroy", "1")
         assert "has the key 1 no more" in service.refuses(77, "open", place)
     with server.running(authority=strangers):

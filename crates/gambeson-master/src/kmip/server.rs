@@ -87,7 +87,8 @@ impl Holder for Server {
             return Ok(());
         }
         Err(MasterError::Refused(format!(
-            "the key {} in the key server {} is {}: it opens what it has wrapped, and nothing more is wrapped by it; take another              master key",
+            "the key {} in the key server {} is {}: it opens what it has wrapped, and nothing more is wrapped by it; take another \
+             master key",
             self.id(),
             self.address.server(),
             state(self.state)
