@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import ipaddress
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -110,7 +112,9 @@ class KeyServer:
         )
         command = [str(PYTHON), str(PROGRAMS / "kmip_server.py"), str(configuration), str(log), kmip, tls]
         said = (self.folder / "server.stderr").open("w+")
-        with said, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as process:
+        # It has a process of its own that looks for new policies.
+        silent = subprocess.DEVNULL
+        with said, subprocess.Popen(command, stdout=silent, stderr=said, start_new_session=True) as process:
             try:
                 deadline = time.monotonic() + 30
                 while not self._answers():
@@ -119,7 +123,7 @@ class KeyServer:
                     time.sleep(0.05)
                 yield
             finally:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
 
     def _answers(self) -> bool:
         with socket.socket() as probe:
