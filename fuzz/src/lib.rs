@@ -15,6 +15,7 @@ mod host;
 mod input;
 mod key_file;
 mod keyd;
+mod kmip_response;
 mod link;
 mod matching;
 mod order;
@@ -34,6 +35,7 @@ pub use file::{file_entry, file_header, file_regions};
 pub use frame::frame;
 pub use key_file::key_file;
 pub use keyd::keyd_wire;
+pub use kmip_response::kmip_response;
 pub use link::{link_fabric, link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
 pub use order::order;
@@ -46,7 +48,7 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 24] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
@@ -59,6 +61,7 @@ pub const TARGETS: [Target; 23] = [
     ("frame", frame),
     ("key_file", key_file),
     ("keyd_wire", keyd_wire),
+    ("kmip_response", kmip_response),
     ("link_fabric", link_fabric),
     ("link_greeting", link_greeting),
     ("link_handshake", link_handshake),

@@ -2,94 +2,117 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
+import socket
+import ssl
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.hosts import Hosts
 from harness.kmip import PYTHON, Authority, KeyServer
-from harness.tokens import PIN, SOFTHSM
+from harness.site import Site
+from harness.tokens import PIN, SOFTHSM, TPM2_PKCS11, Tpm, uri
 
 PASSPHRASE = "several words of mine"
+Done = subprocess.CompletedProcess[str]
 
 
 class Service:
-    """What has a database key to wrap, and the file of a passphrase."""
+    """The database of a key service, and the file with the passphrase of its master key."""
 
-    def __init__(self, program: Path, folder: Path) -> None:
-        self.program, self.folder = program, folder
+    def __init__(self, gambeson: Path, folder: Path, run: Callable[[list[str]], Done] | None = None) -> None:
+        self.gambeson, self.folder = gambeson, folder
         self.passphrase = folder / "passphrase"
         self.writes(self.passphrase, PASSPHRASE)
         self.environment = {"PATH": os.environ["PATH"], "SOFTHSM2_CONF": str(folder / "softhsm2.conf")}
+        self.database = folder / "keyd" / "keys.db"
+        self.words = run or self._here
+        # The key service may not be built yet.
+        self.has_keyd = self._here([str(gambeson), "keyd", "--help"]).returncode == 0
+
+    def _here(self, words: list[str]) -> Done:
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=90, check=False)
 
     def writes(self, path: Path, text: str) -> None:
         path.touch(0o600)
         path.write_text(text + "\n")
 
-    def run(self, what: str, place: str) -> subprocess.CompletedProcess[str]:
-        words = [str(self.program), what, place, str(self.passphrase), str(self.folder / "wrapped")]
-        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=90, check=False)
+    def run(self, what: str, place: str) -> Done:
+        """Begins a database under a master key, which is made if it is not there; or opens the database with one."""
+        if not self.has_keyd:
+            example = self.gambeson.parent / "examples" / "master_key"
+            return self.words([str(example), what, place, str(self.passphrase), str(self.folder / "wrapped")])
+        options = ["--folder", str(self.folder / "host"), "--database", str(self.database)]
+        options += ["--passphrase-file", str(self.passphrase)]
+        if what == "open":
+            self.database.with_name("keys.db.master").write_text(place + "\n")
+            return self.words([str(self.gambeson), "keyd", "verify", *options])
+        shutil.rmtree(self.database.parent, ignore_errors=True)
+        if not (self.folder / "host").exists():
+            made = self.words([str(self.gambeson), "init", "--user", "root", "--folder", str(self.folder / "host")])
+            assert made.returncode == 0, made
+        return self.words([str(self.gambeson), "keyd", "init", "--master-key", place, *options])
 
-    def does(self, what: str, place: str) -> str:
-        done = self.run(what, place)
+    def begins(self, place: str, made: str = "made now") -> str:
+        """With a master key there: its place, as it is called from then on."""
+        done = self.run("begin", place)
         assert done.returncode == 0, done
-        return done.stdout
+        line = next(line for line in done.stdout.splitlines() if line.startswith("master key  "))
+        name, when = line.removeprefix("master key  ").rsplit(", ", 1)
+        assert when == made
+        return name
+
+    def opens(self, place: str) -> None:
+        done = self.run("open", place)
+        assert done.returncode == 0, done
 
     def refuses(self, status: int, what: str, place: str) -> str:
         done = self.run(what, place)
-        assert done.returncode == status and done.stderr.startswith("gambeson: "), done
+        # A module may have said something before.
+        assert done.returncode == status and "gambeson: " in done.stderr, done
         return done.stderr
-
-    def makes(self, place: str) -> str:
-        """A master key there: its place, as it is called from then on."""
-        name, made = self.does("make", place).splitlines()
-        assert made == "made"
-        return name
-
-    def wraps_and_unwraps(self, place: str) -> None:
-        self.does("wrap", place)
-        assert self.does("unwrap", place) == "unwrapped\n"
 
 
 @pytest.fixture
 def service(gambeson: Path, tmp_path: Path) -> Service:
-    return Service(gambeson.parent / "examples" / "master_key", tmp_path)
+    return Service(gambeson, tmp_path)
 
 
 def test_a_key_in_a_file(service: Service) -> None:
     path = service.folder / "master-key"
     place = f"file:{path}"
-    assert service.makes(place) == place
+    assert service.begins(place) == place
     assert path.stat().st_mode & 0o777 == 0o600
-    service.wraps_and_unwraps(place)
-    assert service.does("make", place).splitlines() == [place, "was there"]
+    service.opens(place)
+    assert service.begins(place, "which was there") == place
     content = path.read_bytes()
 
     service.writes(service.passphrase, "other words of mine")
-    assert "the passphrase is not that of the master key" in service.refuses(70, "unwrap", place)
-    service.passphrase.unlink()
-    assert "nobody gives its passphrase" in service.refuses(70, "unwrap", place)
+    assert "the passphrase is not that of the master key" in service.refuses(77, "open", place)
     service.writes(service.passphrase, PASSPHRASE)
     path.chmod(0o640)
-    assert "others may read or write it (mode 640)" in service.refuses(70, "unwrap", place)
+    assert "others may read or write it (mode 640)" in service.refuses(77, "open", place)
     path.chmod(0o600)
     path.write_bytes(content[:-1])
-    assert "holds no master key of this Gambeson's" in service.refuses(70, "unwrap", place)
+    assert "holds no master key of this Gambeson's" in service.refuses(77, "open", place)
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert "or the file was altered" in service.refuses(70, "unwrap", place)
+    assert "or the file was altered" in service.refuses(77, "open", place)
     path.unlink()
-    assert "there is no master key" in service.refuses(70, "unwrap", place)
+    assert "there is no master key" in service.refuses(77, "open", place)
     # Another one under the same passphrase is another one.
-    service.makes(place)
-    assert "wrapped by another master key" in service.refuses(70, "unwrap", place)
+    opened = service.begins(f"file:{service.folder}/other")
+    assert opened == f"file:{service.folder}/other"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    assert "wrapped by another master key" in service.refuses(70, "open", place)
 
-    assert "say the whole path" in service.refuses(64, "make", "file:master-key")
-    assert "its folder" in service.refuses(70, "make", f"file:{service.folder}/none/master-key")
+    assert "its folder" in service.refuses(77, "begin", f"file:{service.folder}/none/master-key")
     service.writes(service.passphrase, "short")
-    assert "fewer than 8 bytes" in service.refuses(70, "make", f"file:{service.folder}/short")
+    assert "fewer than 8 bytes" in service.refuses(77, "begin", f"file:{service.folder}/short")
     assert not (service.folder / "short").exists()
 
 
@@ -106,46 +129,44 @@ def token(service: Service) -> str:
     return f"pkcs11:token=site;object=master?module-path={SOFTHSM}&pin-source=file:{service.folder}/pin"
 
 
-def pkcs11_tool(service: Service, *words: str, module: Path = SOFTHSM) -> str:
-    command = ["pkcs11-tool", "--module", str(module), "--token-label", "site", "--login", "--pin", PIN, *words]
+def pkcs11_tool(service: Service, *words: str) -> str:
+    command = ["pkcs11-tool", "--module", str(SOFTHSM), "--token-label", "site", "--login", "--pin", PIN, *words]
     done = subprocess.run(command, env=service.environment, check=False, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done
     return done.stdout
 
 
 def test_a_key_in_a_token(service: Service, token: str) -> None:
-    assert "has no secret key pkcs11:token=site;object=master" in service.refuses(70, "wrap", token)
-    assert service.makes(token) == token
+    assert service.begins(token) == token
     assert "sensitive, always sensitive, never extractable" in pkcs11_tool(service, "-O", "--type", "secrkey")
-    service.wraps_and_unwraps(token)
-    assert service.does("make", token).splitlines() == [token, "was there"]
-    secret = token.replace("object=master", "object=master;type=secret-key")
-    assert service.does("unwrap", secret) == "unwrapped\n"
+    service.opens(token)
+    service.opens(token.replace("object=master", "object=master;type=secret-key"))
+    assert service.begins(token, "which was there") == token
     private = token.replace("object=master", "object=master;type=private")
-    assert "has to be secret-key here" in service.refuses(64, "unwrap", private)
+    assert "has to be secret-key here" in service.refuses(64, "open", private)
 
     tokens, away = service.folder / "tokens", service.folder / "away"
     tokens.rename(away)
     tokens.mkdir()
-    assert 'has no token "site" now' in service.refuses(69, "unwrap", token)
+    assert 'has no token "site" now' in service.refuses(69, "open", token)
     tokens.rmdir()
     away.rename(tokens)
     service.writes(service.folder / "pin", "1234")
-    assert f"refuses the PIN in {service.folder}/pin" in service.refuses(70, "unwrap", token)
+    assert f"refuses the PIN in {service.folder}/pin" in service.refuses(77, "open", token)
     service.writes(service.folder / "pin", PIN)
-    assert "/no.so cannot be loaded" in service.refuses(69, "unwrap", token.replace(str(SOFTHSM), "/no.so"))
+    assert "/no.so cannot be loaded" in service.refuses(69, "open", token.replace(str(SOFTHSM), "/no.so"))
     # Another key there has not wrapped this one.
+    pkcs11_tool(service, "--keygen", "--key-type", "GENERIC:32", "--label", "other", "--sensitive")
     other = token.replace("object=master", "object=other")
-    service.makes(other)
-    assert "wrapped by another master key" in service.refuses(70, "unwrap", other)
-    # A key that could leave, or is for something else, is none for this.
-    pkcs11_tool(service, "--keygen", "--key-type", "GENERIC:32", "--label", "loose", "--extractable")
-    assert "it can leave the token" in service.refuses(70, "wrap", token.replace("object=master", "object=loose"))
-    pkcs11_tool(service, "--keygen", "--key-type", "AES:32", "--label", "cipher", "--sensitive")
-    assert "it is for a cipher" in service.refuses(70, "wrap", token.replace("object=master", "object=cipher"))
+    assert "wrapped by another master key" in service.refuses(70, "open", other)
     # A key that was deleted is gone.
     pkcs11_tool(service, "--delete-object", "--type", "secrkey", "--label", "master")
-    assert "has no secret key" in service.refuses(70, "unwrap", token)
+    assert "has no secret key pkcs11:token=site;object=master" in service.refuses(77, "open", token)
+    # A key that could leave, or is for something else, is none for this.
+    pkcs11_tool(service, "--keygen", "--key-type", "GENERIC:32", "--label", "loose", "--extractable")
+    assert "it can leave the token" in service.refuses(77, "begin", token.replace("object=master", "object=loose"))
+    pkcs11_tool(service, "--keygen", "--key-type", "AES:32", "--label", "cipher", "--sensitive")
+    assert "it is for a cipher" in service.refuses(77, "begin", token.replace("object=master", "object=cipher"))
 
 
 @pytest.fixture
@@ -158,17 +179,126 @@ def server(service: Service) -> KeyServer:
 @pytest.mark.parametrize(("kmip", "tls"), [("1.4", "1.2"), ("2.0", "1.3"), ("1.0,1.1,1.2,1.3,1.4,2.0", "1.2")])
 def test_a_key_in_a_key_server(service: Service, server: KeyServer, kmip: str, tls: str) -> None:
     with server.running(kmip, tls):
-        place = service.makes(server.place())
-        assert place == server.place("1")
-        service.wraps_and_unwraps(place)
+        # Another key there, which has not wrapped this one.
+        other = service.begins(server.place())
+        assert other == server.place("1")
+        place = service.begins(server.place())
+        assert place == server.place("2")
+        service.opens(place)
         # It has never left the server: nothing was fetched.
-        log = (server.folder / "server.log").read_text()
+        log = server.log()
         assert "Processing operation: Encrypt" in log and "Processing operation: Get\n" not in log
-        assert service.does("make", place).splitlines() == [place, "was there"]
-        # Another key there has not wrapped this one.
-        other = service.makes(server.place())
-        assert other == server.place("2")
-        service.refuses(70, "unwrap", other)
-    assert "does not answer: Connection refused" in service.refuses(69, "unwrap", place)
+        service.refuses(70, "open", other)
+    assert "does not answer: Connection refused" in service.refuses(69, "open", place)
     with server.running(kmip, tls):
-        assert service.does("unwrap", place) == "unwrapped\n"
+        service.opens(place)
+        assert service.begins(place, "which was there") == place
+
+
+def test_a_key_that_its_server_gives_away(service: Service, server: KeyServer) -> None:
+    with server.running():
+        place = server.place(server.keeps("register", "EXPORT"))
+        assert "it is not activated yet" in service.refuses(77, "begin", place)
+        server.keeps("activate", "1")
+        assert service.begins(place, "which was there") == place
+        service.opens(place)
+        assert "Processing operation: Get\n" in (log := server.log()) and "Processing operation: Encrypt" not in log
+        # When its time is over it opens what it has wrapped, so that another one can take its place.
+        server.keeps("revoke", "1")
+        service.opens(place)
+        assert "is deactivated: it opens what it has wrapped" in service.refuses(70, "begin", place)
+
+
+def test_what_is_wrong_with_a_key_server_is_said(service: Service, server: KeyServer) -> None:
+    strangers = Authority(service.folder / "strangers")
+    with server.running():
+        place = service.begins(server.place())
+        service.opens(place)
+        assert "names no key in the server" in service.refuses(64, "open", server.place())
+        another = server.place("1", authority=strangers.file)
+        assert f"that nobody in {strangers.file} has signed" in service.refuses(69, "open", another)
+        assert "a certificate for another host" in service.refuses(69, "open", server.place("1", host="localhost"))
+        assert "has the key 9 no more, or not for whom" in service.refuses(77, "open", server.place("9"))
+
+        # Whom the server does not know, and who has no key there.
+        mine, own = server.certificate, server.key
+        server.certificate, server.key = strangers.certify("keyd")
+        refused = service.refuses(69, "open", server.place("1"))
+        assert f"does it know the certificate in {server.certificate}?" in refused
+        server.certificate, server.key = server.authority.certify("somebody")
+        refused = service.refuses(77, "open", server.place("1"))
+        assert (
+            "refuses GetAttributes for the key 1" in refused and f"the certificate in {server.certificate}" in refused
+        )
+        server.certificate = mine
+        assert f"is {server.key} its key?" in service.refuses(77, "open", server.place("1"))
+        server.key = own
+        own.chmod(0o640)
+        assert "others may read or write it" in service.refuses(77, "open", place)
+        own.chmod(0o600)
+        assert "holds no certificate in PEM" in service.refuses(77, "open", server.place("1", authority=own))
+
+        server.keeps("revoke", "1")
+        assert "refuses Decrypt for the key 1" in service.refuses(70, "open", place)
+        server.keeps("destroy", "1")
+        assert "has the key 1 no more" in service.refuses(77, "open", place)
+    with server.running(authority=strangers):
+        assert f"that nobody in {server.authority.file} has signed" in service.refuses(69, "open", place)
+    with server.running("1.0,1.1,1.2,1.3"):
+        assert "speaks none of KMIP 1.4, 2.0 and 2.1" in service.refuses(77, "open", place)
+
+
+def test_a_host_that_is_no_key_server(service: Service, server: KeyServer) -> None:
+    """It speaks TLS with the right certificate, and then something else."""
+    with server.running():
+        place = service.begins(server.place())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*server.authority.certify("server"))
+    answers = [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"\x42\x00\x7b\x01\xff\xff\xff\xff" * 9, b""]
+    with socket.create_server(("127.0.0.1", server.port)) as listening:
+
+        def answer() -> None:
+            for one in answers:
+                connection, _ = listening.accept()
+                with context.wrap_socket(connection, server_side=True) as stream:
+                    stream.recv(1000)
+                    stream.sendall(one)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        for one in answers:
+            said = service.refuses(69, "open", place)
+            assert ("what it answers is no KMIP" if one else "without an answer") in said
+        answering.join()
+
+
+@pytest.mark.namespaces
+def test_a_key_in_a_tpm(two_hosts: Hosts, gambeson: Path, tmp_path: Path) -> None:
+    site = Site(two_hosts, gambeson, tmp_path / "site")
+    tpm = Tpm(site, "h1")
+    place = uri(TPM2_PKCS11, "master")
+    service = Service(gambeson, tmp_path, lambda words: site.shell("h1", " ".join(f"'{word}'" for word in words)))
+    with tpm.on_bus():
+        with tpm.running():
+            tpm.initialize()
+            assert "tpm2_ptool addkey --algorithm=hmac:sha256" in service.refuses(77, "begin", place)
+            # As docs/master-keys.md says.
+            add = "tpm2_ptool addkey --algorithm=hmac:sha256 --label=site --key-label=master --userpin="
+            done = site.shell("h1", f'{add}"$(cat /etc/gambeson/pin)" --path /etc/tpm2_pkcs11')
+            assert done.returncode == 0, done
+            assert service.begins(place, "which was there") == place
+            service.opens(place)
+        assert str(TPM2_PKCS11) in service.refuses(69, "open", place)
+        with tpm.running():
+            service.opens(place)
+
+
+def test_places_that_are_none(service: Service) -> None:
+    for place, why in [
+        ("file:master-key", "say the whole path"),
+        ("/etc/master-key", "is no place for a master key"),
+        ("pkcs11:token=site?module-path=/m.so", "names no key"),
+        ("kmip://kms/1?certificate=/c&key=/k", "authority=FILE"),
+    ]:
+        done = service.run("begin", place)
+        assert done.returncode == 64 and why in done.stderr, done

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime
 import ipaddress
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -58,7 +60,9 @@ class Authority:
         now = datetime.datetime.now(datetime.UTC)
         made = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(key)
         made = made.serial_number(x509.random_serial_number())
-        made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
+        made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(
+            now + datetime.timedelta(days=1)
+        )
         for extension in extensions:
             made = made.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
         return made.sign(self.key, hashes.SHA256())
@@ -93,6 +97,10 @@ class KeyServer:
         assert done.returncode == 0, done
         return done.stdout.strip()
 
+    def log(self) -> str:
+        """What the server has done."""
+        return (self.folder / "server.log").read_text()
+
     @contextlib.contextmanager
     def running(self, kmip: str = "1.4,2.0", tls: str = "1.2", authority: Authority | None = None) -> Iterator[None]:
         certificate, key = (authority or self.authority).certify("server")
@@ -103,16 +111,19 @@ class KeyServer:
             f"logging_level=DEBUG\ndatabase_path={self.folder / 'keys.db'}\n"
         )
         command = [str(PYTHON), str(PROGRAMS / "kmip_server.py"), str(configuration), str(log), kmip, tls]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        said = (self.folder / "server.stderr").open("w+")
+        # It has a process of its own that looks for new policies.
+        silent = subprocess.DEVNULL
+        with said, subprocess.Popen(command, stdout=silent, stderr=said, start_new_session=True) as process:
             try:
                 deadline = time.monotonic() + 30
                 while not self._answers():
                     assert time.monotonic() < deadline, "the key server does not begin"
-                    assert process.poll() is None, process.stderr and process.stderr.read()
+                    assert process.poll() is None, Path(said.name).read_text()
                     time.sleep(0.05)
                 yield
             finally:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
 
     def _answers(self) -> bool:
         with socket.socket() as probe:

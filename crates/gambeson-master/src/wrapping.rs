@@ -8,7 +8,8 @@
 //! ```
 //! The key is sealed by AES-256-GCM-SIV under the wrapping key, bound to "gambeson master key v1", all that stands before it
 //! and the context. The message of way 1 is a key derivation in counter mode with HMAC-SHA-256, of one block; short enough
-//! for a TPM's one command.
+//! for a TPM's one command. Way 2 is a key server's that encrypts; a master key serves one of the ways, unless its server
+//! stops encrypting and begins to give the key away.
 //!
 //! Tokens are asked for HMACs and for nothing else, though PKCS #11 has key wrapping: CKM_AES_KEY_WRAP, CKM_AES_GCM and their
 //! parameters differ from token to token, a TPM 2.0 has none of them, and some of those that have them take a nonce that
@@ -28,6 +29,11 @@ pub(crate) trait Holder: Send + Sync {
 
     /// What it does with the key now.
     fn way(&self) -> Way;
+
+    /// Whether anything new may be wrapped by it.
+    fn may_wrap(&self) -> Result<(), MasterError> {
+        Ok(())
+    }
 
     /// HMAC-SHA-256 of a message.
     fn mac(&self, message: &[u8]) -> Result<Secret32, MasterError>;
@@ -63,6 +69,7 @@ impl<H: Holder> MasterKey for Wrapper<H> {
     }
 
     fn wrap(&self, context: &[u8], key: &Secret32) -> Result<Vec<u8>, MasterError> {
+        self.0.may_wrap()?;
         let way = self.0.way();
         let (help, wrapping) = match way {
             Way::Mac => {

@@ -87,6 +87,7 @@ replays!(
     frame,
     key_file,
     keyd_wire,
+    kmip_response,
     link_fabric,
     link_greeting,
     link_handshake,

@@ -22,6 +22,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// For all that is asked over one connection: hardware takes a while to make a key.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What shows when the other end has ended a connection: before, or while something was sent or waited for.
+const ENDS: [io::ErrorKind; 3] =
+    [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
+
 pub(crate) struct Connection<'a> {
     address: &'a Address,
     stream: StreamOwned<ClientConnection, Patient>,
@@ -89,13 +93,13 @@ impl<'a> Connection<'a> {
                 address.certificate().display()
             ),
             Some(cause) => format!("TLS with the key server {server} fails: {cause}"),
-            None if cause.kind() == io::ErrorKind::UnexpectedEof || cause.kind() == io::ErrorKind::ConnectionReset => {
-                format!(
-                    "the key server {server} ends the connection without an answer; does it know the certificate in {}?",
-                    address.certificate().display()
-                )
+            None if ENDS.contains(&cause.kind()) => format!(
+                "the key server {server} ends the connection without an answer; does it know the certificate in {}?",
+                address.certificate().display()
+            ),
+            None => {
+                format!("the key server {server} does not answer: {cause}; is it running?")
             }
-            None => format!("the key server {server} does not answer: {cause}; is it running?"),
         })
     }
 }

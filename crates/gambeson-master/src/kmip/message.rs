@@ -1,4 +1,4 @@
-//! One request and its answer (KMIP 1.4, 7 and KMIP 2.1, 9): messages of one operation each.
+//! One request and its answer (KMIP 1.4, 7): messages of one operation each.
 
 use zeroize::Zeroizing;
 
@@ -183,7 +183,7 @@ const SUCCESS: u32 = 0;
 const FAILED: u32 = 1;
 const WORDS_MAX: usize = 300;
 
-/// Tags (KMIP 1.4, 9.1.3.1; KMIP 2.1, 11.56).
+/// Tags (KMIP 1.4, 9.1.3.1, and two of KMIP 2.0's).
 pub(crate) mod tag {
     pub(crate) const ATTRIBUTE: u32 = 0x420008;
     pub(crate) const ATTRIBUTE_NAME: u32 = 0x42000A;

@@ -1,4 +1,4 @@
-//! What a server is asked, and what its answers say (KMIP 1.4, 4 and 6; KMIP 2.1, 6).
+//! What a server is asked, and what its answers say (KMIP 1.4, 4).
 
 use gambeson_proto::secret::Secret32;
 
@@ -195,7 +195,7 @@ const NAMES: [(u32, &str); 4] = [
     (tag::STATE, "State"),
 ];
 
-// Values (KMIP 1.4, 9.1.3.2; KMIP 2.1, 11).
+// Values (KMIP 1.4, 9.1.3.2).
 const AES: u32 = 3;
 const GCM: u32 = 9;
 const OPERATIONS: u32 = 1;
@@ -205,6 +205,8 @@ const ENCRYPT: i32 = 4;
 const DECRYPT: i32 = 8;
 pub(crate) const PRE_ACTIVE: u32 = 1;
 pub(crate) const ACTIVE: u32 = 2;
+/// States in which a key opens what it has sealed: Active, Deactivated, Compromised. Whether it does then, the server says.
+pub(crate) const OPENS: [u32; 3] = [ACTIVE, 3, 4];
 /// Reasons that a key is not there: Item Not Found, Object Archived, Object Destroyed, Object Not Found.
 pub(crate) const GONE: [u32; 4] = [0x01, 0x0D, 0x36, 0x37];
 /// Reasons that a request is not understood: Invalid Message, Unsupported Protocol Version.

@@ -18,6 +18,7 @@ pub(crate) struct Server {
     address: Address,
     version: Version,
     way: Way,
+    state: Option<u32>,
 }
 
 impl Server {
@@ -29,9 +30,9 @@ impl Server {
         })?;
         let mut asking = Asking::begin(address)?;
         let attributes = asking.attributes(id)?;
-        if attributes.state != Some(does::ACTIVE) {
+        if !does::OPENS.into_iter().any(|state| attributes.state == Some(state)) {
             return Err(MasterError::Refused(format!(
-                "the key {id} in the key server {} is not active ({}); who keeps the server can activate it, or say why not",
+                "the key {id} in the key server {} cannot be used: it is {}; who keeps the server can activate it, or say why not",
                 address.server(),
                 state(attributes.state)
             )));
@@ -44,7 +45,7 @@ impl Server {
             // Fetched now, so that a key that is not given away is noticed before something depends on it.
             asking.key(id)?;
         }
-        Ok(Server { address: address.clone(), version: asking.version, way })
+        Ok(Server { address: address.clone(), version: asking.version, way, state: attributes.state })
     }
 
     pub(crate) fn open_or_make(address: &Address) -> Result<(Self, Made), MasterError> {
@@ -78,6 +79,20 @@ impl Holder for Server {
 
     fn way(&self) -> Way {
         self.way
+    }
+
+    /// A key whose time is over still opens what it has sealed (KMIP 1.4, 3.22), so that another can take its place.
+    fn may_wrap(&self) -> Result<(), MasterError> {
+        if self.state == Some(does::ACTIVE) {
+            return Ok(());
+        }
+        Err(MasterError::Refused(format!(
+            "the key {} in the key server {} is {}: it opens what it has wrapped, and nothing more is wrapped by it; take another \
+             master key",
+            self.id(),
+            self.address.server(),
+            state(self.state)
+        )))
     }
 
     fn mac(&self, message: &[u8]) -> Result<Secret32, MasterError> {
@@ -126,7 +141,10 @@ impl<'a> Asking<'a> {
                 break;
             }
         }
-        let spoken = spoken.map_err(|why| asking.refused(Operation::DiscoverVersions, &why))?;
+        let spoken = match spoken {
+            Err(Unanswered::Failed { reason, .. }) if does::NOT_UNDERSTOOD.contains(&reason) => Vec::new(),
+            other => other.map_err(|why| asking.refused(Operation::DiscoverVersions, &why))?,
+        };
         let best = SPOKEN.into_iter().find(|version| spoken.contains(version));
         asking.version = best.ok_or_else(|| {
             MasterError::Refused(format!(
@@ -198,7 +216,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// KMIP 1.4, 9.1.3.2.18.
+/// States (KMIP 1.4, 3.22), for people.
 fn state(state: Option<u32>) -> &'static str {
     match state {
         Some(does::PRE_ACTIVE) => "not activated yet",
@@ -206,6 +224,6 @@ fn state(state: Option<u32>) -> &'static str {
         Some(3) => "deactivated",
         Some(4) => "compromised",
         Some(5 | 6) => "destroyed",
-        _ => "it says no state that is known here",
+        _ => "in no state that is known here",
     }
 }

@@ -1,4 +1,4 @@
-//! Tag, type, length, value: how KMIP messages are written (KMIP 2.1, section 10; the same since 1.0).
+//! Tag, type, length, value: how KMIP messages are written (KMIP 1.4, 9.1; the same in all versions).
 //!
 //! ```text
 //! item: tag 3 | type 1 | length u32 | value, filled up with zeros to a multiple of 8
