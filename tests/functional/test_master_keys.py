@@ -31,8 +31,6 @@ class Service:
         self.environment = {"PATH": os.environ["PATH"], "SOFTHSM2_CONF": str(folder / "softhsm2.conf")}
         self.database = folder / "keyd" / "keys.db"
         self.words = run or self._here
-        # The key service may not be built yet.
-        self.has_keyd = self._here([str(gambeson), "keyd", "--help"]).returncode == 0
 
     def _here(self, words: list[str]) -> Done:
         return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=90, check=False)
@@ -43,9 +41,6 @@ class Service:
 
     def run(self, what: str, place: str) -> Done:
         """Begins a database under a master key, which is made if it is not there; or opens the database with one."""
-        if not self.has_keyd:
-            example = self.gambeson.parent / "examples" / "master_key"
-            return self.words([str(example), what, place, str(self.passphrase), str(self.folder / "wrapped")])
         options = ["--folder", str(self.folder / "host"), "--database", str(self.database)]
         options += ["--passphrase-file", str(self.passphrase)]
         if what == "open":
