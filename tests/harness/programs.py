@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,9 @@ class Programs:
         program = self.build / f"{source.stem}-{key}"
         if not program.exists():
             self.build.mkdir(parents=True, exist_ok=True)
-            # Compiled beside and renamed, so that an interrupted compiler leaves no half program.
-            unfinished = program.with_suffix(".new")
+            # Compiled beside and renamed, so that neither an interrupted compiler nor a run beside this one leaves half
+            # a program.
+            unfinished = program.with_suffix(f".{os.getpid()}.new")
             # The folder of a library is a hint that LD_LIBRARY_PATH overrides, not an order: MPICH's compiler
             # serves Intel MPI too.
             command = [compiler, "-O2", "-g", str(source), "-o", str(unfinished), *flags, "-Wl,--enable-new-dtags"]
