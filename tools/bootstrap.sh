@@ -3,7 +3,7 @@
 #   tools/bootstrap.sh build            a C compiler and Rust
 #   tools/bootstrap.sh wheel            + what builds the Python package
 #   tools/bootstrap.sh demo             + one virtual environment with MPICH, one with tools
-#   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI, Fortran, and who takes the package's tables, and who compiles and checks C
+#   tools/bootstrap.sh test             + Open MPI, Intel MPI, the distribution's Open MPI, Fortran, and who takes the package's tables, and who compiles and checks C, and a key server
 #   tools/bootstrap.sh long             + GlusterFS, over which the long tests run
 #   tools/bootstrap.sh conformance      + parallel HDF5 for MPICH and Open MPI and its tools (examples/patients needs them, too), and PnetCDF with what builds its tests
 # Debian packages are installed with apt-get when run as root; otherwise their names are printed and the script stops.
@@ -20,8 +20,8 @@ case $purpose in
 build) packages=("${build_packages[@]}") environments=() ;;
 wheel) packages=("${build_packages[@]}" python3 python3-venv) environments=(wheel) ;;
 demo) packages=("${build_packages[@]}" "${demo_packages[@]}") environments=(tools mpich) ;;
-test) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}") environments=(tools mpich openmpi impi debian wheel python) ;;
-long) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}" "${long_packages[@]}") environments=(tools mpich openmpi impi debian wheel python) ;;
+test) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}") environments=(tools mpich openmpi impi debian wheel python kmip) ;;
+long) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}" "${long_packages[@]}") environments=(tools mpich openmpi impi debian wheel python kmip) ;;
 conformance) packages=("${build_packages[@]}" "${demo_packages[@]}" "${test_packages[@]}" "${conformance_packages[@]}") environments=(tools mpich openmpi impi debian) ;;
 *) echo "usage: tools/bootstrap.sh build|wheel|demo|test|long|conformance" >&2; exit 2 ;;
 esac

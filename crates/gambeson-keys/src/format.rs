@@ -123,7 +123,7 @@ impl Header {
         let lock = match (reader.byte()?, kind) {
             (OPEN, Kind::Job) => Lock::Open,
             (PASSPHRASE, Kind::Store | Kind::Export) => Lock::Passphrase {
-                cost: Cost::new(reader.count()?, reader.count()?, reader.count()?).ok_or(Malformed)?,
+                cost: Cost::decode(&reader.array()?).ok_or(Malformed)?,
                 salt: reader.array()?,
                 wrapped: reader.array()?,
             },
@@ -182,11 +182,7 @@ impl Contents {
 
     fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(body);
-        let contents = Contents {
-            anchor_key: reader.secret()?,
-            home: reader.path()?,
-            labels: reader.labels()?,
-        };
+        let contents = Contents { anchor_key: reader.secret()?, home: reader.path()?, labels: reader.labels()? };
         if reader.0.is_empty() { Ok(contents) } else { Err(Malformed) }
     }
 }
@@ -335,9 +331,7 @@ impl<'b> Reader<'b> {
 }
 
 fn passphrase(out: &mut Vec<u8>, cost: &Cost, salt: &[u8; SALT]) {
-    for number in [cost.memory_kib, cost.passes, cost.lanes] {
-        out.extend(number.to_be_bytes());
-    }
+    out.extend(cost.encode());
     out.extend(salt);
 }
 

@@ -36,7 +36,7 @@ pub use format::{COUNT_MAX, Malformed};
 pub use journal::{JournalKeys, WrappedKey};
 pub use keyring::{KeyRing, OF_JOB, open, open_asking};
 pub use merge::Effect;
-pub use passphrase::{Cost, Passphrase, SHORTEST};
+pub use passphrase::{Cost, Passphrase, SALT, SHORTEST};
 pub use ring::{Entry, Rights, Ring, Version};
 pub use store::{Protection, State, Store, forget, place, state};
 

@@ -31,7 +31,8 @@ impl Passphrase {
         self.0.len() < SHORTEST
     }
 
-    pub(crate) fn key(&self, cost: &Cost, salt: &[u8; SALT]) -> Secret32 {
+    /// The key that it is with this salt, at this cost.
+    pub fn key(&self, cost: &Cost, salt: &[u8; SALT]) -> Secret32 {
         let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32)).expect("a cost is within bounds");
         let mut memory = Zeroizing::new(vec![Block::new(); params.block_count()]);
         let function = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
@@ -59,9 +60,27 @@ impl Cost {
         let enough = (1..=64).contains(&lanes) && (1..=64).contains(&passes) && memory_kib >= 8 * lanes;
         (enough && memory_kib <= MEMORY_KIB_MAX).then_some(Cost { memory_kib, passes, lanes })
     }
+
+    /// Memory in KiB, passes and lanes, big endian.
+    #[must_use]
+    pub fn encode(&self) -> [u8; 12] {
+        let mut out = [0; 12];
+        for (place, number) in out.chunks_exact_mut(4).zip([self.memory_kib, self.passes, self.lanes]) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        out
+    }
+
+    /// What was encoded; `None`: that is no cost, as for [`Cost::new`].
+    #[must_use]
+    pub fn decode(bytes: &[u8; 12]) -> Option<Self> {
+        let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Cost::new(number(0), number(4), number(8))
+    }
 }
 
-pub(crate) const SALT: usize = 16;
+/// How long a salt is, in bytes.
+pub const SALT: usize = 16;
 /// Fewer bytes are guessed at any cost.
 pub const SHORTEST: usize = 8;
 const MEMORY_KIB_MAX: u32 = 1 << 20;
@@ -86,6 +105,9 @@ mod tests {
         ] {
             assert_eq!(Cost::new(memory, passes, lanes), None);
         }
+        assert_eq!(Cost::DEFAULT.encode(), [0, 1, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4]);
+        assert_eq!(Cost::decode(&Cost::DEFAULT.encode()), Some(Cost::DEFAULT));
+        assert_eq!(Cost::decode(&[0; 12]), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use cryptoki::session::Session;
 use cryptoki::slot::Slot;
 
 use crate::module::{Lease, Module};
+use crate::uri::Kind;
 use crate::{Error, Uri};
 
 /// secp256r1, the curve that every TPM 2.0 has (SEC 2), as an object identifier in DER.
@@ -50,6 +51,7 @@ impl Key {
     /// # Errors
     /// When its module, its token or itself is not there, the PIN is wrong, or it could leave the token.
     pub fn open(uri: &Uri) -> Result<Self, Error> {
+        uri.expect(Kind::Private)?;
         let lease = Lease::of(uri.module())?;
         let mut module = lease.lock()?;
         let found = find(&mut module, uri, true)?;
@@ -63,6 +65,7 @@ impl Key {
     /// # Errors
     /// As [`Key::open`], and when the token cannot make one.
     pub fn open_or_make(uri: &Uri) -> Result<(Self, Made), Error> {
+        uri.expect(Kind::Private)?;
         let lease = Lease::of(uri.module())?;
         let mut module = lease.lock()?;
         let mut made = Made::Before;
@@ -98,14 +101,7 @@ impl Key {
     /// When the token does not answer, also after its module was begun anew.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let hash = digest(&SHA256, message);
-        let mut module = self.lease.lock()?;
-        let signed = match self.sign_hash(&mut module, hash.as_ref()) {
-            Err(cause @ Error::Unavailable(_)) => match module.restart()? {
-                true => self.sign_hash(&mut module, hash.as_ref())?,
-                false => return Err(cause),
-            },
-            other => other?,
-        };
+        let signed = self.lease.does(|module| self.sign_hash(module, hash.as_ref()))?;
         der(&signed).ok_or_else(|| {
             Error::Refused(format!("what the token {} signs is no signature on P-256", self.uri.token()))
         })
@@ -156,7 +152,7 @@ fn absent(uri: &Uri) -> Error {
 }
 
 /// The attributes of a URI that objects have, too.
-fn named(uri: &Uri, class: ObjectClass) -> Vec<Attribute> {
+pub(crate) fn named(uri: &Uri, class: ObjectClass) -> Vec<Attribute> {
     let object = uri.object.as_ref().map(|label| Attribute::Label(label.clone().into_bytes()));
     let id = uri.id.clone().map(Attribute::Id);
     [Attribute::Class(class)].into_iter().chain(object).chain(id).collect()
@@ -215,13 +211,18 @@ fn look(session: &Session, uri: &Uri) -> Result<Found, cryptoki::error::Error> {
     }
 }
 
-fn make(module: &mut Module, uri: &Uri) -> Result<(), Error> {
+/// What an object is made with that stays in a token under the name of a URI.
+pub(crate) fn stored(uri: &Uri) -> Result<Vec<Attribute>, Error> {
     let mut id = vec![0; 16];
     getrandom::fill(&mut id)
         .map_err(|cause| Error::Unavailable(format!("the kernel gives no random numbers: {cause}")))?;
-    let mut both = vec![Attribute::Token(true)];
-    both.push(Attribute::Id(uri.id.clone().unwrap_or(id)));
-    both.extend(uri.object.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
+    let mut attributes = vec![Attribute::Token(true), Attribute::Id(uri.id.clone().unwrap_or(id))];
+    attributes.extend(uri.object.as_ref().map(|label| Attribute::Label(label.clone().into_bytes())));
+    Ok(attributes)
+}
+
+fn make(module: &mut Module, uri: &Uri) -> Result<(), Error> {
+    let both = stored(uri)?;
     let mut public = both.clone();
     public.extend([Attribute::Verify(true), Attribute::EcParams(P256.to_vec())]);
     let mut private = both;

@@ -61,6 +61,20 @@ impl Lease {
     }
 }
 
+impl Lease {
+    /// Does something in a token, and once more after a new beginning where it does not answer.
+    pub(crate) fn does<T>(&self, call: impl Fn(&mut Module) -> Result<T, Error>) -> Result<T, Error> {
+        let mut module = self.lock()?;
+        match call(&mut module) {
+            Err(cause @ Error::Unavailable(_)) => match module.restart()? {
+                true => call(&mut module),
+                false => Err(cause),
+            },
+            other => other,
+        }
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         if self.0.process != std::process::id() {

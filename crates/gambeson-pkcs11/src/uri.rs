@@ -26,8 +26,17 @@ pub struct Uri {
     pub(crate) model: Option<String>,
     pub(crate) object: Option<String>,
     pub(crate) id: Option<Vec<u8>>,
+    /// Whether it says that it names a private key, or a secret one.
+    pub(crate) kind: Option<Kind>,
     pub(crate) module: PathBuf,
     pub(crate) pin: Option<PathBuf>,
+}
+
+/// What a key in a token is, which both a URI may say and who opens it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Private,
+    Secret,
 }
 
 impl Uri {
@@ -41,6 +50,18 @@ impl Uri {
     #[must_use]
     pub fn name(&self) -> &str {
         self.text.split_once('?').map_or(&*self.text, |(name, _)| name)
+    }
+
+    /// That it does not say that it names another kind of key.
+    pub(crate) fn expect(&self, kind: Kind) -> Result<(), Error> {
+        let (is, wanted) = match kind {
+            Kind::Private => ("a secret key", "private"),
+            Kind::Secret => ("a private key", "secret-key"),
+        };
+        match self.kind.is_none_or(|said| said == kind) {
+            true => Ok(()),
+            false => Err(Error::Uri(format!("{} names {is} by its type=, which has to be {wanted} here", self.name()))),
+        }
     }
 
     /// The token alone, for people.
@@ -71,9 +92,12 @@ impl FromStr for Uri {
             ["token", "serial", "manufacturer", "model", "object"].map(|name| path.take(name).map(words).transpose());
         let (token, serial, manufacturer, model, object) = (token?, serial?, manufacturer?, model?, object?);
         let id = path.take("id");
-        if path.take("type").is_some_and(|kind| kind != b"private") {
-            return Err(none("its type is not private, and it has to name a private key"));
-        }
+        let kind = match path.take("type").as_deref() {
+            None => None,
+            Some(b"private") => Some(Kind::Private),
+            Some(b"secret-key") => Some(Kind::Secret),
+            Some(_) => return Err(none("its type is neither private nor secret-key, and it has to name such a key")),
+        };
         path.end(
             "it says \"{}\", which is not understood here; token, serial, manufacturer, model, object and id are",
         )?;
@@ -107,7 +131,7 @@ impl FromStr for Uri {
         });
         query.end("it says \"{}\", which is not understood here; module-path and pin-source are")?;
         let (text, pin) = (text.to_owned(), pin.transpose()?);
-        Ok(Uri { text, token, serial, manufacturer, model, object, id, module, pin })
+        Ok(Uri { text, token, serial, manufacturer, model, object, id, kind, module, pin })
     }
 }
 
@@ -210,7 +234,7 @@ mod tests {
             ("token=t;object=o?module-path=/m.so&pin-value=1234", "the PIN in it"),
             ("token=t;object=o?module-path=/m.so&module-name=m", "\"module-name\""),
             ("token=t;object=o;slot-id=1?module-path=/m.so", "\"slot-id\""),
-            ("token=t;object=o;type=cert?module-path=/m.so", "type is not private"),
+            ("token=t;object=o;type=cert?module-path=/m.so", "neither private nor secret-key"),
             ("token=t;token=u;object=o?module-path=/m.so", "twice"),
             ("token=t;object?module-path=/m.so", "not NAME=VALUE"),
             ("token=t;;object=o?module-path=/m.so", "not NAME=VALUE"),

@@ -86,6 +86,8 @@ replays!(
     file_regions,
     frame,
     key_file,
+    keyd_batch,
+    kmip_response,
     link_fabric,
     link_greeting,
     link_handshake,

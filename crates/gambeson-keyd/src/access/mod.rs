@@ -204,7 +204,11 @@ impl Grant {
         self.who.len() <= ROLE_MAX
             && self.who.split_once(':').is_some_and(|(kind, name)| {
                 let name = if name == "*" { "all" } else { name };
-                !kind.is_empty() && !name.is_empty() && printable(&self.who) && !kind.contains('*') && !name.contains('*')
+                !kind.is_empty()
+                    && !name.is_empty()
+                    && printable(&self.who)
+                    && !kind.contains('*')
+                    && !name.contains('*')
             })
     }
 }

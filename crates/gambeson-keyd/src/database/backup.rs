@@ -95,7 +95,8 @@ fn fill(backup: &Place, new: &Place, master: &dyn MasterKey, who: &Who) -> Resul
     let (verified, state) = verification::whole(backup, &connection, &envelope, None)?;
     let doing = "writing that it was restored";
     connection.execute_batch("BEGIN IMMEDIATE").map_err(new.sqlite(doing))?;
-    let snapshot = Snapshot { place: new, connection: &connection, envelope: Arc::clone(&envelope), unsealed: Some(state) };
+    let snapshot =
+        Snapshot { place: new, connection: &connection, envelope: Arc::clone(&envelope), unsealed: Some(state) };
     let mut transaction = Transaction::new(snapshot);
     let event = Event::new(events::RESTORE, who).about("tail", verified.tail.to_string());
     transaction.log(&event)?;

@@ -73,13 +73,7 @@ impl Envelope {
         cipher::seal(&self.key, &self.record_ad(kind, name, serial), plain)
     }
 
-    pub(super) fn open_record(
-        &self,
-        kind: &str,
-        name: &str,
-        serial: u64,
-        sealed: &[u8],
-    ) -> Option<Zeroizing<Vec<u8>>> {
+    pub(super) fn open_record(&self, kind: &str, name: &str, serial: u64, sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         cipher::open(&self.key, &self.record_ad(kind, name, serial), sealed)
     }
 

@@ -178,7 +178,9 @@ impl Place {
         let path = path.join(self.path.file_name().unwrap_or_default());
         let connection = Connection::open_with_flags(path, flags).map_err(self.sqlite(doing))?;
         let mode = match purpose {
-            Purpose::Write => "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 2000; PRAGMA journal_size_limit = 16777216;",
+            Purpose::Write => {
+                "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 2000; PRAGMA journal_size_limit = 16777216;"
+            }
             Purpose::Read => "PRAGMA query_only = ON;",
             Purpose::Alone => "PRAGMA journal_mode = DELETE;",
         };

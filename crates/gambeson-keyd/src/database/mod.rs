@@ -6,6 +6,9 @@ mod backup;
 mod batch;
 mod envelope;
 mod file;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod rekey;
 mod rows;
 mod snapshot;
@@ -293,7 +296,8 @@ fn unwrapped(place: &Place, connection: &Connection, master: &dyn MasterKey) -> 
     };
     let id = meta(file::ID)?.try_into().map_err(|_| place.altered("its id"))?;
     let (key, made_with) = (meta(file::KEY)?, meta(file::MASTER)?);
-    Envelope::unwrap(id, &key, master).map_err(|MasterError(why)| {
+    Envelope::unwrap(id, &key, master).map_err(|why: MasterError| {
+        let why = why.to_string();
         let made_with = String::from_utf8_lossy(&made_with).into_owned();
         let why = if made_with == master.name() { why } else { format!("{why} (its key is under {made_with})") };
         Error::Master { path: place.name.clone(), master: master.name(), why }
@@ -302,11 +306,12 @@ fn unwrapped(place: &Place, connection: &Connection, master: &dyn MasterKey) -> 
 
 /// The database's key, wrapped, and seen to come back: what is not got back is lost with all labels.
 fn wrapped(place: &Place, envelope: &Envelope, master: &dyn MasterKey) -> Result<Vec<u8>, Error> {
-    let refused = |MasterError(why)| Error::Master { path: place.name.clone(), master: master.name(), why };
+    let refused =
+        |why: MasterError| Error::Master { path: place.name.clone(), master: master.name(), why: why.to_string() };
     let wrapped = envelope.wrap(master).map_err(refused)?;
     let back = Envelope::unwrap(envelope.id, &wrapped, master).map_err(refused)?;
     if back.key != envelope.key {
-        return Err(refused(MasterError("it unwraps another key than it wrapped".into())));
+        return Err(refused(MasterError::NotWrappedByIt("it unwraps another key than it wrapped".into())));
     }
     Ok(wrapped)
 }

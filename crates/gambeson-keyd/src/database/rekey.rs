@@ -87,9 +87,9 @@ impl Transaction<'_> {
         let plain: Vec<(String, String, Zeroizing<Vec<u8>>)> =
             names.into_iter().map(open).collect::<Result<_, Error>>()?;
         self.seal_with(next);
-        plain.iter().try_for_each(|(kind, name, plain)| {
-            self.put_record(kind, name, plain, &Event::new(events::RESEAL, who))
-        })
+        plain
+            .iter()
+            .try_for_each(|(kind, name, plain)| self.put_record(kind, name, plain, &Event::new(events::RESEAL, who)))
     }
 }
 

@@ -25,9 +25,8 @@ impl Log {
                  VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
             }
         };
-        let integer = |number: u64| {
-            i64::try_from(number).map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)))
-        };
+        let integer =
+            |number: u64| i64::try_from(number).map_err(|why| rusqlite::Error::ToSqlConversionFailure(Box::new(why)));
         let values = params![
             integer(row.number)?,
             integer(row.time)?,

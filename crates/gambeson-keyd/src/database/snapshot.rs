@@ -109,7 +109,10 @@ impl Snapshot<'_> {
     pub fn names(&self, kind: &str) -> Result<Vec<String>, Error> {
         let read = || {
             let sql = "SELECT name FROM records WHERE kind = ?1 ORDER BY name";
-            self.connection.prepare_cached(sql)?.query_map([kind], |row| row.get(0))?.collect::<rusqlite::Result<Vec<_>>>()
+            self.connection
+                .prepare_cached(sql)?
+                .query_map([kind], |row| row.get(0))?
+                .collect::<rusqlite::Result<Vec<_>>>()
         };
         read().map_err(self.place.sqlite("reading the names of its records"))
     }
@@ -213,7 +216,9 @@ impl Snapshot<'_> {
     }
 
     fn query(&self, doing: &str, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<Row>, Error> {
-        let read = || self.connection.prepare_cached(sql)?.query_map(parameters, rows::row)?.collect::<rusqlite::Result<Vec<_>>>();
+        let read = || {
+            self.connection.prepare_cached(sql)?.query_map(parameters, rows::row)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
         read().map_err(self.place.sqlite(doing))
     }
 }
