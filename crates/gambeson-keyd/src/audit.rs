@@ -141,7 +141,7 @@ impl Row {
     /// The same, written after a tail: with what else there is to say. It tells of no record.
     pub(crate) fn moved(&self, tail: &Tail, time: u64, about: String) -> Row {
         let mut row = Row { number: tail.number + 1, time, record: None, sealed: None, about, ..self.clone() };
-        row.seal_after(tail);
+        row.hash = row.hash_after(&tail.hash);
         row
     }
 
