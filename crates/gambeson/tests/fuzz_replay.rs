@@ -86,6 +86,7 @@ replays!(
     file_regions,
     frame,
     key_file,
+    keyd_batch,
     keyd_wire,
     kmip_response,
     link_fabric,
