@@ -298,7 +298,7 @@ def test_no_core_is_dumped(site: KeySite, tmp_path: Path) -> None:
         preexec_fn=unlimited,
     ) as process:
         assert process.stdout is not None and "listening" in process.stdout.readline()
-            process.send_signal(6)
+        process.send_signal(6)
         process.communicate(timeout=20)
     assert process.returncode == -6
     assert list(cores.iterdir()) == []
