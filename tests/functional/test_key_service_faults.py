@@ -229,7 +229,9 @@ def test_who_is_revoked_gets_nothing_from_then_on(site: KeySite) -> None:
                 may = row["event"] == "grant"
             if row["event"] == "get" and row["who"]["name"] == "user:bob":
                 assert may, row
-        numbers = [version["version"] for version in json.loads(ann.does("key", "show", "clinical", "--json"))["versions"]]
+        numbers = [
+            version["version"] for version in json.loads(ann.does("key", "show", "clinical", "--json"))["versions"]
+        ]
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 2
 
 
@@ -271,7 +273,9 @@ def test_secrets_are_nowhere_in_clear(site: KeySite, tmp_path: Path) -> None:
         # Nobody but root looks into it.
         for what in ("mem", "environ", "fd"):
             command = ["setpriv", "--reuid", "65534", "--clear-groups", "ls" if what == "fd" else "cat"]
-            done = subprocess.run([*command, f"/proc/{process.pid}/{what}"], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [*command, f"/proc/{process.pid}/{what}"], capture_output=True, text=True, check=False
+            )
             assert done.returncode != 0 and "ermission denied" in done.stderr, done
         words = Path(f"/proc/{process.pid}/cmdline").read_bytes() + Path(f"/proc/{process.pid}/environ").read_bytes()
         assert b"a master passphrase" not in words
