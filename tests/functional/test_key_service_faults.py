@@ -1,4 +1,4 @@
-"""The key service under load: kills, backups, rotations, revocations, other master keys; and where its secrets are not."""
+"""The key service under load: kills, backups, rotations, revocations, other master keys; where its secrets are not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Load:
                     if self.over.is_set():
                         return
                     act(turn)
-            except Exception as failure:  # noqa: BLE001 - told to who waits
+            except Exception as failure:
                 self.failures.append(repr(failure))
 
         self.threads.append(threading.Thread(target=again))
@@ -76,7 +76,7 @@ def versions(person: Person, label: str) -> list[str]:
 
 
 def test_every_acknowledged_change_outlives_kills(site: KeySite, request: pytest.FixtureRequest) -> None:
-    """kill -9 in a loop while labels are made and rotated: what was acknowledged is there, and the log holds together."""
+    """kill -9 in a loop while labels are made and rotated: what was acknowledged is there, and the log whole."""
     rounds = 50 if request.config.getoption("--long") else 6
     seed = int(os.environ.get("GAMBESON_SEED", "1"))
     print("seed", seed)

@@ -10,7 +10,7 @@ import pytest
 from harness.jobs import Job, run_marked
 from harness.keyd import KeySite, Person
 from harness.mpis import Mpi, clean_environment
-from harness.sealed_files import PROGRAMS, RULES
+from harness.sealed_files import RULES
 
 pytestmark = pytest.mark.mpis("mpich", "openmpi")
 
