@@ -66,7 +66,7 @@ impl Service {
         (config.host, config.shm) = (host, false);
         (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
         let domain = Arc::new(Domain::open(config)?);
-        let desk = Arc::new(Desk::open(database, rules)?);
+        let desk = Arc::new(Desk::open(database, rules, &domain)?);
         let (asked, looked) = (desk.clone(), desk.clone());
         let handlers = Handlers::new()
             .queued(ASK, move |request| asked.ask(request))
