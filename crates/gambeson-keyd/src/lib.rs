@@ -21,7 +21,6 @@ pub mod access;
 pub mod audit;
 pub mod client;
 pub mod control;
-
 pub mod database;
 mod error;
 pub mod page;
