@@ -79,7 +79,7 @@ def test_a_job_writes_and_reads_under_a_label_of_the_service(site: KeySite, ann:
     assert text == "A" * 1000 + "B" * 1000 + "C" * 1000
     # One request for all of its ranks, and the row says for which job; the ranks' anchor is there, too.
     gets = [row for row in ann.audit("clinical") if row["event"] == "get" and "job" in row["about"]]
-    assert len(gets) == 1 and len(gets[0]["about"]["job"]) == 32
+    assert len(gets) == 1 and len(gets[0]["about"]["job"]) == 16
     assert {row["who"]["name"] for row in ann.audit("clinical") if row["event"] == "anchor"} == {"user:ann"}
     # Somebody who may not read is told so, and then may.
     refused = run(bob, mpi, READ, str(file))
