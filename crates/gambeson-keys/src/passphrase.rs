@@ -31,6 +31,11 @@ impl Passphrase {
         self.0.len() < SHORTEST
     }
 
+    /// What was typed, for a program that is to protect something by it.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// The key that it is with this salt, at this cost.
     pub fn key(&self, cost: &Cost, salt: &[u8; SALT]) -> Secret32 {
         let params = Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32)).expect("a cost is within bounds");

@@ -164,7 +164,7 @@ impl Party {
     /// Whose certificate signed a message so; as a client's, which is what whoever asks for something has.
     pub(crate) fn signer(&self, message: &[u8], signed: &Signed) -> Result<Peer, Error> {
         let chain: Vec<_> = signed.chain.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
-        verified(&self.trust, &chain, Side::Server).map_err(|cause| refused(&cause))?;
+        let peer = whose(&self.trust, &chain)?;
         let certificate = chain.first().expect("it was verified");
         let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| refused(&bad_certificate()))?;
         let schemes = self.verifier.provider.signature_verification_algorithms.mapping;
@@ -173,9 +173,7 @@ impl Party {
         if !known.iter().any(|&one| parsed.verify_signature(one, message, &signed.signature).is_ok()) {
             return Err(Error::Refused("the signature is not that of the certificate's owner".into()));
         }
-        let key = KeyHash::of(certificate).map_err(|cause| refused(&cause))?;
-        let (name, roles) = named(&parsed);
-        Ok(Peer { key, name, roles, host: String::new(), address: None })
+        Ok(peer)
     }
 
     /// Accepts the owner of one more public key, or under another name and with other roles.
@@ -521,6 +519,16 @@ fn claims_nothing(certificate: &CertificateDer<'_>) -> bool {
 
 fn bad_certificate() -> rustls::Error {
     rustls::Error::InvalidCertificate(CertificateError::BadEncoding)
+}
+
+/// Whose certificate this is, as a client's, by the authorities alone.
+pub(crate) fn whose(trust: &Trust, chain: &[CertificateDer<'_>]) -> Result<Peer, Error> {
+    verified(trust, chain, Side::Server).map_err(|cause| refused(&cause))?;
+    let certificate = chain.first().expect("it was verified");
+    let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|_| refused(&bad_certificate()))?;
+    let key = KeyHash::of(certificate).map_err(|cause| refused(&cause))?;
+    let (name, roles) = named(&parsed);
+    Ok(Peer { key, name, roles, host: String::new(), address: None })
 }
 
 /// Whether a certificate is one of the authorities', for the use that the other end makes of it.

@@ -261,6 +261,22 @@ impl Trust {
         self.guests = true;
         self
     }
+
+    /// Whose certificate this is, with its chain in DER, its own first: for servers of other protocols, which have had the
+    /// owner prove that he has its key. The authorities alone count here.
+    ///
+    /// # Errors
+    /// When no authority of these has certified it as a client, or not for now.
+    pub fn whose(&self, chain: &[CertificateDer<'_>]) -> Result<Peer, Error> {
+        crate::handshake::whose(self, chain)
+    }
+
+    /// How the authorities are called (their subjects in DER), so that a browser offers what they have certified.
+    #[must_use]
+    pub fn subjects(&self) -> Vec<Vec<u8>> {
+        let subjects = self.roots.iter().flat_map(|roots| roots.subjects());
+        subjects.map(|subject| subject.as_ref().to_vec()).collect()
+    }
 }
 
 /// Who has to be at an address: never whoever answers.

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::Ed25519KeyPair;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use gambeson_pkcs11::{Key, SCHEME, Uri};
 use pki_types::PrivatePkcs8KeyDer;
 use pki_types::pem::PemObject;
-use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey};
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SignatureAlgorithm, SigningKey};
 use zeroize::Zeroizing;
 
 use super::pem;
@@ -29,7 +29,19 @@ impl AuthorityKey {
         let made = Ed25519KeyPair::generate_pkcs8v1(&SystemRandom::new());
         let made =
             made.map_err(|_| Error::Unavailable("the kernel gives no random numbers, so no key can be made".into()))?;
-        let text = pem("PRIVATE KEY", made.as_ref());
+        Self::made(made.as_ref())
+    }
+
+    /// The same on P-256 where it is a file: browsers take no certificate that an Ed25519 key has signed.
+    pub(super) fn make_for_browsers(token: Option<&Uri>) -> Result<(Self, Zeroizing<String>), Error> {
+        if token.is_some() {
+            return Self::make(token);
+        }
+        Self::made(&p256()?)
+    }
+
+    fn made(pkcs8: &[u8]) -> Result<(Self, Zeroizing<String>), Error> {
+        let text = pem("PRIVATE KEY", pkcs8);
         let key = Self::parse(&text).ok_or_else(|| Error::Unavailable("the key that was made is none".into()))??;
         Ok((key, text))
     }
@@ -38,7 +50,7 @@ impl AuthorityKey {
     pub(super) fn read(text: &str, path: &Path) -> Result<Self, Error> {
         Self::parse(text).unwrap_or_else(|| {
             Err(Error::Refused(format!(
-                "{} holds neither an Ed25519 key in PEM nor the PKCS #11 URI of one; bring it back from a copy",
+                "{} holds neither an Ed25519 or P-256 key in PEM nor the PKCS #11 URI of one; bring it back from a copy",
                 path.display()
             )))
         })
@@ -50,7 +62,9 @@ impl AuthorityKey {
             return Some(opened.map(|key| AuthorityKey::InToken(Box::new(key))).map_err(Error::from));
         }
         let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).ok()?;
-        KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519).ok().map(|pair| Ok(AuthorityKey::Here(pair)))
+        let kinds = [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256];
+        let pair = kinds.into_iter().find_map(|kind| KeyPair::from_pkcs8_der_and_sign_algo(&key, kind).ok())?;
+        Some(Ok(AuthorityKey::Here(pair)))
     }
 
     /// Where it is, if that is a token.
@@ -70,6 +84,14 @@ impl AuthorityKey {
         }
         Error::Unavailable(format!("no certificate can be made: {cause}"))
     }
+}
+
+/// A new key on P-256, in PKCS #8.
+pub(super) fn p256() -> Result<Zeroizing<Vec<u8>>, Error> {
+    let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
+    let made =
+        made.map_err(|_| Error::Unavailable("the kernel gives no random numbers, so no key can be made".into()))?;
+    Ok(Zeroizing::new(made.as_ref().to_vec()))
 }
 
 impl PublicKeyData for AuthorityKey {

@@ -6,8 +6,8 @@ use gambeson_site::directory::now;
 use pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyUsagePurpose, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose, GeneralSubtree,
+    IsCa, Issuer, KeyUsagePurpose, NameConstraints, SanType, SerialNumber,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -24,6 +24,8 @@ const ROLE: &str = "gambeson:role:";
 pub(crate) const AUTHORITY: &str = "authority";
 const HOST: &str = "host";
 const USER: &str = "user";
+/// The role of people's certificates in browsers, beside their own.
+const BROWSER: &str = "browser";
 const NAME_MAX: usize = 200;
 
 /// Whom a certificate is for.
@@ -72,6 +74,19 @@ impl Subject {
     #[must_use]
     pub fn mechanism(&self) -> Option<Mechanism> {
         Mechanism::of(self.roles.iter().map(String::as_str))
+    }
+
+    /// The same in a browser: the certificate that it has there is not renewed.
+    #[must_use]
+    pub(super) fn in_browser(mut self) -> Self {
+        self.roles.insert(1, BROWSER.into());
+        self
+    }
+
+    /// Whether it is the certificate of a browser.
+    #[must_use]
+    pub fn is_browser(&self) -> bool {
+        self.roles.iter().any(|role| role == BROWSER)
     }
 
     /// The same with the role of the site's authority.
@@ -173,6 +188,55 @@ pub(super) fn authority_certificate(site: &str, key: &AuthorityKey) -> Result<Ce
     Ok(made.der().clone())
 }
 
+/// How what certifies a site's pages for browsers is called: for servers alone, and for none but these hosts.
+fn pages_params(site: &str, hosts: &[String]) -> CertificateParams {
+    let mut params = authority_params(site);
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, format!("{site} pages"));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.name_constraints = Some(NameConstraints {
+        permitted_subtrees: hosts.iter().cloned().map(GeneralSubtree::DnsName).collect(),
+        // What is permitted of names says nothing of addresses.
+        excluded_subtrees: vec![
+            GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4])),
+            GeneralSubtree::IpAddress(CidrSubnet::V6([0; 16], [0; 16])),
+        ],
+    });
+    params
+}
+
+/// The certificate by which browsers know the pages of these hosts.
+pub(super) fn pages_certificate(
+    site: &str,
+    key: &AuthorityKey,
+    hosts: &[String],
+) -> Result<CertificateDer<'static>, Error> {
+    let mut params = pages_params(site, hosts);
+    valid_for(&mut params, AUTHORITY_DAYS)?;
+    params.serial_number = Some(SerialNumber::from_slice(&serial()?));
+    let made = params.self_signed(key).map_err(|cause| key.unsigned(&cause))?;
+    Ok(made.der().clone())
+}
+
+/// A certificate for a page of a host of these names. It claims no role and is no client's: no link takes it.
+pub(super) fn issue_page(
+    site: &str,
+    pages: &AuthorityKey,
+    public: &PublicKey,
+    names: &[String],
+    days: f64,
+) -> Result<Made, Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, site);
+    for name in names {
+        params.subject_alt_names.push(SanType::DnsName(Ia5String::try_from(&**name).map_err(|cause| unmade(&cause))?));
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    sign(params, &Issuer::from_params(&pages_params(site, &[]), pages), pages, public, days)
+}
+
 /// A certificate as it was made.
 pub(super) struct Made {
     pub(super) der: CertificateDer<'static>,
@@ -198,24 +262,46 @@ pub(super) fn issue(
     for role in &subject.roles {
         params.subject_alt_names.push(SanType::URI(text(&format!("{ROLE}{role}"))?));
     }
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     if subject.is_host() {
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
     }
+    sign(params, &Issuer::from_params(&authority_params(site), authority), authority, public, days)
+}
+
+fn sign(
+    mut params: CertificateParams,
+    issuer: &Issuer<'_, &AuthorityKey>,
+    key: &AuthorityKey,
+    public: &PublicKey,
+    days: f64,
+) -> Result<Made, Error> {
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     let until = valid_for(&mut params, days)?;
     let serial = serial()?;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
-    let issuer = authority_params(site);
-    let made = params.signed_by(public, &Issuer::from_params(&issuer, authority));
-    let der = made.map_err(|cause| authority.unsigned(&cause))?.der().clone();
+    let made = params.signed_by(public, issuer);
+    let der = made.map_err(|cause| key.unsigned(&cause))?.der().clone();
     Ok(Made { der, serial: serial.iter().map(|byte| format!("{byte:02x}")).collect(), until })
 }
 
-/// Whether a certificate is one of these authorities', now.
+/// Whether a certificate is one of these authorities', now, as a client's.
 pub(super) fn verify(certificate: &CertificateDer<'_>, authorities: &[u8]) -> Result<(), String> {
+    verify_for(certificate, authorities, webpki::KeyUsage::client_auth())
+}
+
+/// Whether a certificate is that of a page, now.
+pub(super) fn verify_page(certificate: &CertificateDer<'_>, pages: &[u8]) -> Result<(), String> {
+    verify_for(certificate, pages, webpki::KeyUsage::server_auth())
+}
+
+fn verify_for(
+    certificate: &CertificateDer<'_>,
+    authorities: &[u8],
+    usage: webpki::KeyUsage,
+) -> Result<(), String> {
     let mut anchors = Vec::new();
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authorities).collect();
     let parsed = parsed.map_err(|cause| format!("the authorities' file is not readable: {cause}"))?;
@@ -224,7 +310,7 @@ pub(super) fn verify(certificate: &CertificateDer<'_>, authorities: &[u8]) -> Re
         anchors.push(anchor.map_err(|cause| format!("an authority's certificate cannot be used: {cause}"))?);
     }
     let certificate = webpki::EndEntityCert::try_from(certificate).map_err(|cause| format!("it is none: {cause}"))?;
-    let (time, usage) = (UnixTime::now(), webpki::KeyUsage::client_auth());
+    let time = UnixTime::now();
     let checked = certificate.verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &anchors, &[], time, usage, None, None);
     checked.map(drop).map_err(|cause| format!("{cause}"))
 }

@@ -5,6 +5,7 @@
 //!                           certificate, a line with the PKCS #11 URI of a key in a token
 //! authority.pem             whose certificates are accepted: the site's authority's, and others that an administrator appends
 //! site.toml                 the site's name, and where certificates are renewed
+//! page.pem, pages.pem       on a host that has a page for browsers: its key and certificate, and by what browsers know it
 //! authority/                on the authority's host alone: its key, its settings and its log
 //! ```
 //!
@@ -280,6 +281,11 @@ impl Member {
     pub fn again(&self) -> Result<Identity, Error> {
         let text = read_secret(&self.path, "the identity", "enroll again")?;
         identity_of(&text, &self.path)
+    }
+
+    /// Whether a certificate is one of the authorities' that are accepted here.
+    pub(super) fn accepts(&self, certificate: &CertificateDer<'_>) -> Result<(), String> {
+        verify(certificate, self.authorities.as_bytes())
     }
 
     /// Whether a folder has the same authorities.

@@ -20,6 +20,14 @@ const ISSUED: &str = "issued.jsonl";
 #[serde(rename_all = "lowercase")]
 pub(super) enum Entry {
     Issued(Record),
+    /// A certificate for a host's page. It gives no standing: no link takes it, and a host asks for the next by its own key.
+    Page {
+        time: u64,
+        serial: String,
+        key: String,
+        names: Vec<String>,
+        until: u64,
+    },
     /// All keys that were certified under a name so far.
     Revoked {
         time: u64,
@@ -154,6 +162,7 @@ impl Log {
                 let standing = Standing { key: key.clone(), subject, serial, issued: time, until, revoked: false };
                 self.by_key.insert(key, standing);
             }
+            Entry::Page { .. } => {}
             Entry::Revoked { name, .. } => {
                 self.by_key.values_mut().filter(|one| one.subject.is_called(&name)).for_each(|one| one.revoked = true);
                 self.revoked.insert(name);

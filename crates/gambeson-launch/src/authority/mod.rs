@@ -21,11 +21,13 @@
 //! | `files` | where a host and a person have their site's files, and how they are written |
 //! | `token` | enrolment of a host by a token that is good once |
 //! | `renewal` | certificates that renew themselves |
+//! | `pages` | certificates that browsers take: of a host's page, and of a person's browser |
 
 mod authority_key;
 mod certificate;
 pub(crate) mod files;
 mod issued;
+mod pages;
 mod public_key;
 mod renewal;
 mod request;
@@ -52,6 +54,7 @@ pub(crate) use files::accepted_in;
 pub use files::{Kind, Member, Newcomer, Site, host_folder, key_place, pem, user_folder};
 pub use issued::Standing;
 use issued::{Entry, Log, Record};
+pub use pages::{Browser, Page, Pages, browser};
 pub use public_key::PublicKey;
 pub use renewal::{Renewer, hosts, renew, serve};
 pub(crate) use request::LENGTH_MAX;
@@ -322,6 +325,12 @@ impl Authority {
         if standing.revoked {
             let name = standing.subject.name();
             return Err(Error::Refused(format!("{name} was revoked; if it is to be back, enroll it again")));
+        }
+        if standing.subject.is_browser() {
+            return Err(Error::Refused(format!(
+                "a browser's certificate is not renewed; {} makes the next one by `gambeson enroll --browser`",
+                standing.subject.name()
+            )));
         }
         if let Some(mechanism) = standing.subject.mechanism() {
             return Err(Error::Refused(format!(

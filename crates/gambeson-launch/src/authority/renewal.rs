@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use gambeson_link::{Attributes, Config, Domain, Endpoint, Expected, Handlers, Protection};
+use gambeson_link::{Attributes, Config, Domain, Endpoint, Expected, Handlers, KeyHash, Protection};
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 
@@ -22,6 +22,8 @@ use crate::identities::ask_again;
 
 const RENEW: u32 = 0;
 const HOSTS: u32 = 1;
+pub(super) const PAGE: u32 = 2;
+pub(super) const BROWSER: u32 = 3;
 const ROLES: [&str; 2] = ["host", "user"];
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between attempts, in seconds: twice as long every time, but no longer than a tenth of what is left, or an hour.
@@ -37,12 +39,19 @@ pub fn serve(domain: &Domain, authority: Arc<Authority>) -> Result<Endpoint, Err
         Ok(names) => asked.answer(names.join("\n").as_bytes()),
         Err(cause) => asked.refuse(&cause.to_string()),
     });
-    let handlers = handlers.threaded(RENEW, move |asked| {
-        let renewed = Request::decode(&asked.payload).and_then(|request| authority.renew(&request, asked.peer.key));
-        match renewed {
-            Ok(certified) => asked.answer(certified.encode().as_bytes()),
-            Err(cause) => asked.refuse(&cause.to_string()),
-        }
+    type Certify = fn(&Authority, &Request, KeyHash) -> Result<Certified, Error>;
+    let asked_for: [(u32, Certify); 3] =
+        [(RENEW, Authority::renew), (PAGE, Authority::page), (BROWSER, Authority::browser)];
+    let handlers = asked_for.into_iter().fold(handlers, |handlers, (number, certify)| {
+        let authority = authority.clone();
+        handlers.threaded(number, move |asked| {
+            let certified =
+                Request::decode(&asked.payload).and_then(|request| certify(&authority, &request, asked.peer.key));
+            match certified {
+                Ok(certified) => asked.answer(certified.encode().as_bytes()),
+                Err(cause) => asked.refuse(&cause.to_string()),
+            }
+        })
     });
     let attributes = Attributes::default().protection(Protection::Privacy).message_max(LENGTH_MAX);
     let unserved = |cause: gambeson_link::Error| Error::Unavailable(cause.to_string());
@@ -89,16 +98,35 @@ fn renew_from(member: &Member, source: Source<'_>) -> Result<(), Error> {
             still_valid(member)?;
             match domain {
                 Some(domain) => ask(domain, member, &request)?,
-                None => {
-                    let mut config = Config::new(member.again()?, member.trust()?);
-                    config.shm = false;
-                    let domain = Domain::open(config).map_err(|cause| Error::Unavailable(cause.to_string()))?;
-                    ask(&domain, member, &request)?
-                }
+                None => ask(&own_domain(member)?, member, &request)?,
             }
         }
     };
     member.renewed(&certified)
+}
+
+/// Has the member's authority certify another key than his own, by what its log says of his own: over a domain of this
+/// process's, or one for this alone; on its own host without one.
+pub(super) fn ask_for(
+    member: &Member,
+    domain: Option<&Domain>,
+    request: &Request,
+    handler: u32,
+    here: impl FnOnce(&Authority) -> Result<Certified, Error>,
+) -> Result<Certified, Error> {
+    if let Some(authority) = authority_here(member).transpose()? {
+        return here(&authority);
+    }
+    still_valid(member)?;
+    let own = domain.is_none().then(|| own_domain(member)).transpose()?;
+    let domain = domain.or(own.as_ref()).expect("one of them is there");
+    Certified::decode(&call(domain, &member.folder, handler, request.encode().as_bytes())?)
+}
+
+fn own_domain(member: &Member) -> Result<Domain, Error> {
+    let mut config = Config::new(member.again()?, member.trust()?);
+    config.shm = false;
+    Domain::open(config).map_err(|cause| Error::Unavailable(cause.to_string()))
 }
 
 /// Nobody talks to whoever shows an expired certificate, so it is said here what to do.
