@@ -3,6 +3,7 @@
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::commands::agent::quoted;
+use crate::commands::browser::{self, Wish};
 use crate::commands::site::Place;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::machine;
@@ -43,12 +45,17 @@ use crate::plan::{ssh_program, words};
 ///
 ///   pkcs11:token=LABEL;object=NAME?module-path=/usr/lib/...so&pin-source=file:/etc/gambeson/pin
 ///
+/// A browser is another place to be known in, for the pages of hosts (`gambeson site pages`): who has an identity
+/// here has a key made for his browser, certified as himself. Nothing renews it: say the same again.
+///
+///   gambeson enroll --browser ada.p12       asks for a passphrase, by which the browser takes the file
+///
 /// The host has to call itself HOST, or one of --alias. Certificates renew themselves after that.
 #[derive(Args)]
 #[command(verbatim_doc_comment, after_long_help = STATUSES)]
 pub(crate) struct Arguments {
     /// The host, as ssh knows it: [USER@]HOST
-    #[arg(required_unless_present_any = ["join", "answer", "munge", "kerberos"], conflicts_with_all = ["join", "answer"])]
+    #[arg(required_unless_present_any = ["join", "answer", "munge", "kerberos", "browser"], conflicts_with_all = ["join", "answer"])]
     host: Option<String>,
     /// A person, who gets an identity there; without it, the host does
     #[arg(long, value_name = "NAME", conflicts_with_all = ["aliases", "join"])]
@@ -80,6 +87,12 @@ pub(crate) struct Arguments {
     /// The same by your Kerberos ticket
     #[arg(long, conflicts_with_all = ["munge", "host", "user", "aliases", "ssh", "token", "join", "answer"])]
     kerberos: bool,
+    /// A key and certificate for your browser, as PKCS #12 into this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "user", "aliases", "ssh", "token", "join", "answer", "munge", "kerberos", "pkcs11"])]
+    browser: Option<PathBuf>,
+    /// With --browser: a file with the passphrase, mode 0600, instead of asking for it; - reads a line of stdin
+    #[arg(long, value_name = "FILE", requires = "browser")]
+    passphrase_file: Option<PathBuf>,
     /// The key, in a token of the new host
     #[arg(long, value_name = "URI", conflicts_with = "token")]
     pkcs11: Option<Uri>,
@@ -106,6 +119,9 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     machine::close_to_others()?;
     if let Some(kind) = &arguments.answer {
         arguments.answer(if kind == "user" { Kind::User } else { Kind::Host })?;
+    } else if let Some(file) = &arguments.browser {
+        let (passphrase_file, replace) = (arguments.passphrase_file.as_deref(), arguments.replace);
+        browser::execute(&arguments.place, &Wish { file, passphrase_file, replace, json: arguments.json })?;
     } else if let Some(token) = &arguments.join {
         arguments.join(token)?;
     } else if let Some(mechanism) = arguments.mechanism() {

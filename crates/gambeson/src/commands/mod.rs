@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod bench;
+mod browser;
 pub(crate) mod completion;
 pub(crate) mod daemon;
 pub(crate) mod directory;

@@ -1,4 +1,4 @@
-//! `gambeson site show|revoke|renew`: whom a site has certified, and for how much longer.
+//! `gambeson site show|revoke|renew|pages`: whom a site has certified, and for how much longer.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use gambeson_launch::authority::{Authority, Kind, Member, key_place, renew};
+use gambeson_pkcs11::Uri;
 use gambeson_proto::directory::date;
 use gambeson_site::directory::now;
 use serde_json::json;
@@ -25,6 +26,7 @@ enum Action {
     Show(Show),
     Revoke(Revoke),
     Renew(Renew),
+    Pages(Pages),
 }
 
 /// Lists the hosts and people that the authority on this host has certified
@@ -62,6 +64,30 @@ struct Renew {
     place: Place,
 }
 
+/// Lets hosts have pages for browsers, where the authority is
+///
+/// Browsers know no Ed25519. So pages are certified by another key, made here the first time, which
+/// certifies nothing but servers of the names of these hosts. What it says is the file for browsers to
+/// trust; a host that is added later changes it, and browsers take the new one then.
+///
+///   gambeson site pages keys1 keys2         says which hosts, besides those that it was said of before
+///   gambeson enroll --browser ada.p12       each visitor, as herself
+#[derive(Args)]
+#[command(verbatim_doc_comment, after_long_help = STATUSES)]
+struct Pages {
+    /// Hosts' names, as `gambeson site show` has them
+    #[arg(required = true)]
+    hosts: Vec<String>,
+    /// The key, in a token of this host, on P-256
+    #[arg(long, value_name = "URI")]
+    pkcs11: Option<Uri>,
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// The folder of a site's files.
 #[derive(Args)]
 pub(crate) struct Place {
@@ -92,6 +118,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Action::Show(show) => show.execute()?,
         Action::Revoke(revoke) => revoke.execute()?,
         Action::Renew(renew) => renew.execute()?,
+        Action::Pages(pages) => pages.execute()?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -151,6 +178,20 @@ impl Revoke {
         } else {
             println!("{} is renewed no more; {certificates} valid until {}", self.name, date(until));
         }
+        Ok(())
+    }
+}
+
+impl Pages {
+    fn execute(&self) -> Result<(), Failure> {
+        let pages = self.place.authority()?.allow_pages(&self.hosts, self.pkcs11.as_ref())?;
+        let (names, file) = (pages.hosts.join(", "), pages.certificate.display().to_string());
+        if self.json {
+            println!("{}", json!({ "hosts": pages.hosts, "file": file }));
+            return Ok(());
+        }
+        println!("pages of {names}: browsers know them by {file}");
+        println!("next: each visitor says `gambeson enroll --browser FILE`, which brings that file, too");
         Ok(())
     }
 }
