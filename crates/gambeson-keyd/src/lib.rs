@@ -13,6 +13,7 @@
 //!   ├── service ── rules: what its administrator decides
 //!   │     └── control: a socket for its administrator, on its host
 //!   └── client ── place: addresses of services
+//! page: what officers see of it in a browser, and metrics
 //! ```
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod control;
 
 pub mod database;
 mod error;
+pub mod page;
 pub mod rules;
 pub mod service;
 pub mod wire;

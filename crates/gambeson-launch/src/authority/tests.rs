@@ -3,6 +3,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gambeson_link::{Attributes, Config, Domain, Expected, Handlers, Identity};
+use pki_types::CertificateDer;
+use pki_types::pem::PemObject;
 
 use super::*;
 
@@ -325,4 +327,100 @@ fn accounts_of_the_system_and_names_that_could_be_others_are_refused() {
         (account.name, account.uid) = (name.into(), uid.into());
         assert_eq!(identities.admit(&account).is_ok(), fits, "{name}");
     }
+}
+
+/// A key on P-256 that asks, with the identity that has it.
+fn asks() -> (Request, Identity) {
+    let key = authority_key::p256().unwrap();
+    let pair = rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&(&key[..]).into(), &rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let own = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&pair).unwrap();
+    let identity =
+        Identity::from_pem(pem("CERTIFICATE", own.der()).as_bytes(), pem("PRIVATE KEY", &key).as_bytes()).unwrap();
+    (Request::new(&identity).unwrap(), identity)
+}
+
+#[test]
+fn pages_are_of_the_hosts_that_the_administrator_names() {
+    let room = Room::new("pages");
+    let authority = site(&room, 7.0, "h1:7200");
+    let owner = |kind| Member::read(&room.0, kind).unwrap().identity.key_hash();
+    let (request, _) = asks();
+    let refused = authority.page(&request, owner(Kind::Host)).unwrap_err().to_string();
+    assert!(refused.contains("is to have no page") && refused.contains("gambeson site pages"), "{refused}");
+    assert!(Page::of(&room.0, None, |_| ()).is_err());
+    let refused = authority.allow_pages(&["elsewhere".into()], None).unwrap_err().to_string();
+    assert!(refused.contains("no host is certified as \"elsewhere\""), "{refused}");
+
+    let pages = authority.allow_pages(&["node_3.cluster".into()], None).unwrap();
+    assert_eq!(pages.hosts, [own_host(), "node_3.cluster".into()]);
+    let trusted = fs::read_to_string(&pages.certificate).unwrap();
+    let certified = authority.page(&request, owner(Kind::Host)).unwrap();
+    assert_eq!((&certified.authorities, certified.subject.names), (&trusted, pages.hosts));
+    // No link takes it: it is neither of the authority's key nor a client's.
+    let der = CertificateDer::from_pem_slice(certified.certificate.as_bytes()).unwrap();
+    assert!(certificate::verify(&der, authority.authorities().as_bytes()).is_err());
+    assert!(certificate::verify(&der, trusted.as_bytes()).is_err());
+    assert!(authority.renew(&request, request.public_key().hash()).is_err());
+    // A person has none, and nobody whom the authority does not know.
+    assert!(authority.page(&request, owner(Kind::User)).is_err());
+    assert!(authority.page(&request, request.public_key().hash()).is_err());
+    // Said again, it is the same key, which browsers have.
+    let key = fs::read(room.0.join("authority/pages.key")).unwrap();
+    authority.allow_pages(&[own_host()], None).unwrap();
+    assert_eq!(fs::read(room.0.join("authority/pages.key")).unwrap(), key);
+
+    // A host asks by itself, and again when it is time.
+    let page = Page::of(&room.0, None, |why| panic!("{why}")).unwrap();
+    let again = Page::of(&room.0, None, |why| panic!("{why}")).unwrap();
+    assert_eq!(page.identity.key_hash(), again.identity.key_hash());
+    authority.revoke("node_3.cluster").unwrap();
+    let refused = authority.page(&request, owner(Kind::Host)).unwrap_err().to_string();
+    assert!(refused.contains("was revoked"), "{refused}");
+}
+
+#[test]
+fn a_browsers_certificate_is_its_owners_and_ends() {
+    let room = Room::new("browser");
+    let authority = site(&room, 7.0, "h1:7200");
+    let ada = Member::read(&room.0, Kind::User).unwrap();
+    let made = browser(&ada).unwrap();
+    assert_eq!(made.subject.roles, ["user", "browser", "user:ada"]);
+    assert_eq!((made.subject.name(), &*made.pages), ("user:ada", ""));
+    let identity = Identity::from_pem(made.identity.as_bytes(), made.identity.as_bytes()).unwrap();
+    assert_eq!(ada.trust().unwrap().whose(&[identity.certificates().next().unwrap().into()]).unwrap().name, "user:ada");
+    // It makes no further ones, and is not renewed.
+    let (request, _) = asks();
+    let refused = authority.browser(&request, identity.key_hash()).unwrap_err().to_string();
+    assert!(refused.contains("in a browser already"), "{refused}");
+    let own = Request::new(&identity).unwrap();
+    let refused = authority.renew(&own, identity.key_hash()).unwrap_err().to_string();
+    assert!(refused.contains("is not renewed"), "{refused}");
+    let host = Member::read(&room.0, Kind::Host).unwrap().identity.key_hash();
+    let refused = authority.browser(&request, host).unwrap_err().to_string();
+    assert!(refused.contains("is a host"), "{refused}");
+    // Nobody has another's key certified for himself.
+    let refused = authority.browser(&own, ada.identity.key_hash()).unwrap_err().to_string();
+    assert!(refused.contains("was certified before"), "{refused}");
+    authority.revoke("user:ada").unwrap();
+    assert!(browser(&ada).is_err());
+}
+
+#[test]
+fn pages_and_browsers_are_certified_over_links() {
+    let (room, elsewhere) = (Room::new("page-there"), Room::new("page-here"));
+    let authority = Arc::new(site(&room, 7.0, "h1:7200"));
+    authority.allow_pages(&[own_host()], None).unwrap();
+    let domain = open(&room, Kind::Host, true);
+    let _serving = serve(&domain, authority).unwrap();
+    for name in ["host.pem", "identity.pem", "authority.pem"] {
+        files::write(&elsewhere.0.join(name), 0o600, &fs::read(room.0.join(name)).unwrap()).unwrap();
+    }
+    let site = Site { authority: domain.listening()[0].to_string(), ..Site::read(&room.0).unwrap() };
+    site.write(&elsewhere.0).unwrap();
+    let page = Page::of(&elsewhere.0, None, |why| panic!("{why}")).unwrap();
+    assert!(page.validity.until > now());
+    let trusted = fs::read_to_string(room.0.join("pages.pem")).unwrap();
+    assert_eq!(fs::read_to_string(elsewhere.0.join("pages.pem")).unwrap(), trusted);
+    let ada = Member::read(&elsewhere.0, Kind::User).unwrap();
+    assert_eq!(browser(&ada).unwrap().pages, trusted);
 }
