@@ -9,6 +9,7 @@ use gambeson_link::{Peer, Trust};
 use pki_types::CertificateDer;
 
 use crate::Who;
+use crate::rules::covers;
 
 /// Who may see what.
 pub(super) struct Admission {
@@ -77,14 +78,6 @@ impl Admission {
 
 fn who(peer: Peer, from: IpAddr) -> Who {
     Who { name: peer.name, roles: peer.roles, key: peer.key.to_string(), from: from.to_string() }
-}
-
-/// Whether a role of somebody's is named in a list, where `user:*` stands for each that begins so.
-fn covers(list: &[String], roles: &[String]) -> bool {
-    list.iter().any(|named| match named.strip_suffix('*') {
-        Some(start) => roles.iter().any(|role| role.len() > start.len() && role.starts_with(start)),
-        None => roles.contains(named),
-    })
 }
 
 /// Lets each thing be said once in a while, so that who knocks all day fills no log.

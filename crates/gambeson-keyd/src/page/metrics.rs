@@ -137,10 +137,10 @@ impl Metrics {
             audit::events::REFUSAL => {
                 let about = row.about();
                 let wanted = about.get("wanted").and_then(|wanted| wanted.as_str()).unwrap_or("unknown");
-                let _ = self.refusals.get_or_create(&self.wanted(wanted)).inc();
+                self.refusals.get_or_create(&self.wanted(wanted)).inc()
             }
             event => self.changes.get_or_create(&vec![("event", event.to_owned())]).inc(),
-        }
+        };
     }
 
     /// What was wanted, as long as it is one of few words.
