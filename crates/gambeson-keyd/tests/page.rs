@@ -50,7 +50,7 @@ impl Ocean {
     fn new(name: &str) -> Self {
         let room = Room::new(name);
         let settings = Settings { name: name.into(), days: 7.0, identities: Identities::default() };
-        let site = Site { name: name.into(), authority: "h1:7200".into(), identities: Vec::new() };
+        let site = Site { name: name.into(), authority: "h1:7200".into(), identities: Vec::new(), keys: None };
         let authority = Authority::create(&room.0, &settings, &site, None).unwrap();
         let ocean = Ocean { room, authority };
         ocean.enroll(Kind::Host, &Subject::host([own_host().as_str()]).unwrap());
@@ -293,11 +293,11 @@ fn strangers_are_told_why_and_nothing_else() {
     let host = fs::read_to_string(ocean.room.0.join("host.pem")).unwrap();
     for (identity, why) in [
         (None, "has shown no certificate of this site"),
-        (Some(&*foreign.identity), "is not accepted here"),
-        (Some(&*ann.identity), "user:ann is no officer of this key service"),
-        (Some(&*host), "is no officer of this key service"),
+        (Some(foreign.identity.as_str()), "is not accepted here"),
+        (Some(ann.identity.as_str()), "user:ann is no officer of this key service"),
+        (Some(host.as_str()), "is no officer of this key service"),
     ] {
-        let visitor = Visitor::new(&page, &ocean, identity.map(|identity| &**identity));
+        let visitor = Visitor::new(&page, &ocean, identity);
         for path in ["/", "/log", "/label?name=scans", "/metrics", "/partitions", "/nowhere"] {
             let answer = visitor.get(path);
             assert_eq!(answer.status, 403, "{path}");

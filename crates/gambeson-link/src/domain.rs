@@ -328,6 +328,15 @@ impl Domain {
         copy_for(&self.shared, capability, holder)
     }
 
+    /// How many sessions it has, those whose connection is lost included as long as they may come back.
+    ///
+    /// # Errors
+    /// Inside a handler that is not threaded.
+    pub fn sessions(&self) -> Result<usize, Error> {
+        let state = self.shared.lock()?;
+        Ok(state.sessions.values().filter(|session| session.over().is_none()).count())
+    }
+
     /// What it refused so far, by reason.
     ///
     /// # Errors

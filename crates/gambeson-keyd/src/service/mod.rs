@@ -15,13 +15,14 @@ mod uses;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use gambeson_launch::authority::{Kind, Member, Renewer, renew};
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, Protection};
 use gambeson_site::directory::now;
 
+use crate::page::Live;
 use crate::rules::Rules;
 use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
 use crate::{Database, Error};
@@ -84,12 +85,28 @@ impl Service {
         self.domain.listening()
     }
 
+    /// What the officers' page is to be told of it.
+    #[must_use]
+    pub fn live(&self) -> Arc<dyn Live> {
+        Arc::new(Connected(Arc::downgrade(&self.domain)))
+    }
+
     /// Since when, in seconds since 1970.
     #[must_use]
     pub fn since(&self) -> u64 {
         self.desk.since()
     }
 }
+
+impl Live for Connected {
+    fn clients(&self) -> Option<u64> {
+        let domain = self.0.upgrade()?;
+        domain.sessions().ok().map(|sessions| sessions as u64)
+    }
+}
+
+/// What the officers' page is told of a service.
+struct Connected(Weak<Domain>);
 
 /// So long a session whose connection is lost may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);

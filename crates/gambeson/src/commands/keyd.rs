@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use gambeson_keyd::Database;
 use gambeson_keyd::control::{self, Command, Control, Controlled, Reply, administrator};
+use gambeson_keyd::page::{self, Page};
 use gambeson_keyd::rules::{PORT, Rules};
 use gambeson_keyd::service::{Service, Setup};
 use gambeson_keyd::wire::{Secret, Verification};
@@ -238,7 +240,23 @@ impl Serve {
         let database = self.files.open()?;
         let host = self.host.clone().unwrap_or_else(machine::host_name);
         let tail = database.tail();
-        let service = Service::open(Setup { folder, host, rules, database: database.clone() })?;
+        let setup =
+            Setup { folder: folder.clone(), host: host.clone(), rules: rules.clone(), database: database.clone() };
+        let service = Service::open(setup)?;
+        let page = rules.page.map(|listen| {
+            Page::open(page::Setup {
+                database: database.clone(),
+                path: self.files.database(),
+                folder,
+                host,
+                listen,
+                officers: rules.officers,
+                metrics: rules.metrics,
+                live: service.live(),
+                say: Arc::new(|why| eprintln!("gambeson keyd: {why}")),
+            })
+        });
+        let page = page.transpose()?;
         let listening: Vec<_> = service.listening().iter().map(ToString::to_string).collect();
         let place = self.files.master_file();
         let controlled = Controlled {
@@ -249,9 +267,12 @@ impl Serve {
         };
         let control = Control::open(&self.files.socket(), controlled)?;
         println!("gambeson keyd: listening on {}", listening.join(", "));
+        if let Some(page) = &page {
+            println!("gambeson keyd: the officers' page is at {}", page.listening());
+        }
         println!("gambeson keyd: the log goes on from {tail}");
         signals.forever().next();
-        drop(control);
+        drop((control, page));
         drop(service);
         Ok(())
     }
