@@ -13,7 +13,7 @@ purpose=${1:-test}
 
 build_packages=(gcc libc6-dev make)
 demo_packages=(python3 python3-venv iproute2 util-linux)
-test_packages=(slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev libpmi2-0 krb5-kdc krb5-admin-server krb5-user gfortran g++ pkg-config openssl openmpi-bin libopenmpi-dev libmpich-dev libcoarrays-openmpi-dev libfabric-dev tcpdump procps nftables chromium softhsm2 opensc swtpm tpm2-abrmd tpm2-tools libtss2-tcti-swtpm0 libtss2-tcti-tabrmd0 libtpm2-pkcs11-1 libtpm2-pkcs11-tools dbus-daemon)
+test_packages=(slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev libpmi2-0 krb5-kdc krb5-admin-server krb5-user gfortran g++ pkg-config openssl openmpi-bin libopenmpi-dev libmpich-dev libcoarrays-openmpi-dev libfabric-dev tcpdump procps nftables chromium libnss3-tools softhsm2 opensc swtpm tpm2-abrmd tpm2-tools libtss2-tcti-swtpm0 libtss2-tcti-tabrmd0 libtpm2-pkcs11-1 libtpm2-pkcs11-tools dbus-daemon)
 long_packages=(glusterfs-server glusterfs-client)
 conformance_packages=(libhdf5-mpich-dev libhdf5-openmpi-dev hdf5-tools libpnetcdf-dev autoconf automake libtool m4)
 case $purpose in
