@@ -179,7 +179,7 @@ def test_an_officer_sees_labels_and_log_in_a_browser(ocean: Ocean) -> None:
 def test_others_get_in_nowhere_and_are_told_why(ocean: Ocean, tmp_path: Path) -> None:
     ann = ocean.desk("ann")
     shown = ann.reads(PAGE + "/")
-    assert "User:ann is no officer of this key service: keyd.toml on h1" in shown and "charts" not in shown, shown
+    assert "user:ann, who is no officer of this key service: keyd.toml on h1" in shown and "charts" not in shown, shown
 
     nobody = Desk(ocean.site, "h2", "nobody")
     nobody.trusts(ocean.site.etc("h1", "pages.pem"))

@@ -51,7 +51,8 @@ class Desk:
     def browses(self, *options: str, url: str) -> subprocess.CompletedProcess[str]:
         words = [
             f"HOME={self.home}",
-            "timeout 50 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking",
+            "timeout 50 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars",
+            "--disable-background-networking",
             f"--user-data-dir={self.home}/profile",
             *options,
             f"'{url}'",

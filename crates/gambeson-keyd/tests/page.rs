@@ -294,7 +294,7 @@ fn strangers_are_told_why_and_nothing_else() {
     for (identity, why) in [
         (None, "has shown no certificate of this site"),
         (Some(foreign.identity.as_str()), "is not accepted here"),
-        (Some(ann.identity.as_str()), "user:ann is no officer of this key service"),
+        (Some(ann.identity.as_str()), "user:ann, who is no officer of this key service"),
         (Some(host.as_str()), "is no officer of this key service"),
     ] {
         let visitor = Visitor::new(&page, &ocean, identity);
@@ -316,7 +316,7 @@ fn strangers_are_told_why_and_nothing_else() {
     let prometheus = Visitor::new(&page, &ocean, Some(&ocean.identity("prometheus")));
     assert_eq!(prometheus.get("/metrics").status, 200);
     let answer = prometheus.get("/");
-    assert!(answer.status == 403 && answer.body.contains("may fetch /metrics"), "{}", answer.body);
+    assert!(answer.status == 403 && answer.body.contains("may fetch /metrics of"), "{}", answer.body);
 
     // A certificate is one thing, and its key another.
     let mut stolen = Visitor::new(&page, &ocean, Some(&ocean.browser("olga").identity));

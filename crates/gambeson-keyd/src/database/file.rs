@@ -265,7 +265,7 @@ const APPLICATION: i64 = 0x474D_4B44;
 const FORMAT: i64 = 1;
 
 /// All that is in the file, as SQLite keeps its text.
-const SCHEMA: [(&str, &str); 13] = [
+const SCHEMA: [(&str, &str); 14] = [
     ("meta", "CREATE TABLE meta(name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT"),
     (
         "records",
@@ -285,6 +285,8 @@ const SCHEMA: [(&str, &str); 13] = [
     ("log_records", "CREATE INDEX log_records ON log(record, number) WHERE record IS NOT NULL"),
     ("log_anchors", "CREATE INDEX log_anchors ON log(file, number) WHERE event IN ('anchor', 'anchor-back')"),
     ("log_labels", "CREATE INDEX log_labels ON log(label, number) WHERE label IS NOT NULL"),
+    // What is rare: gets and anchors would double the cost of a row, and are found by their labels and files.
+    ("log_events", "CREATE INDEX log_events ON log(event, number) WHERE event NOT IN ('get', 'anchor')"),
     (
         "log_no_update",
         "CREATE TRIGGER log_no_update BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'rows of the log are not altered'); END",

@@ -4,6 +4,7 @@
 
 mod backup;
 mod batch;
+mod commits;
 mod envelope;
 mod file;
 #[cfg(feature = "fuzzing")]
@@ -31,6 +32,7 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 pub use batch::{Batch, SealedRecord};
+pub use commits::{BOUNDS, Commits};
 pub use snapshot::{AnchorRow, Snapshot};
 pub use standby::Seed;
 pub use transaction::{Direction, Transaction};
@@ -71,6 +73,8 @@ struct Shared {
     ended: Condvar,
     /// Connections that nobody looks through now.
     readers: Mutex<Vec<Connection>>,
+    /// How long commits took.
+    commits: Commits,
     /// One change of the master key at a time.
     master: Mutex<()>,
     /// For this process alone as long as it is open.
@@ -138,6 +142,7 @@ impl Database {
             state: Mutex::new(state),
             ended: Condvar::new(),
             readers: Mutex::new(Vec::new()),
+            commits: Commits::default(),
             master: Mutex::new(()),
             _lock: lock,
         });
@@ -205,6 +210,11 @@ impl Database {
             let (place, envelope) = (&self.0.shared.place, Arc::clone(envelope));
             read(&Snapshot { place, connection, envelope, unsealed: None })
         })
+    }
+
+    /// How long commits took since it was opened.
+    pub fn commits(&self) -> &Commits {
+        &self.0.shared.commits
     }
 
     /// What the log ends with now.

@@ -159,6 +159,17 @@ impl Snapshot<'_> {
         self.query(READING_LOG, sql, (label, before, limit_of(limit)))
     }
 
+    /// Rows of an event that is neither a get nor an anchor, from the latest before a number on.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn log_by(&self, event: &str, before: u64, limit: usize) -> Result<Vec<Row>, Error> {
+        let sql = "SELECT * FROM log INDEXED BY log_events \
+                   WHERE event = ?1 AND event NOT IN ('get', 'anchor') AND number < ?2 ORDER BY number DESC LIMIT ?3";
+        let before = i64::try_from(before).unwrap_or(i64::MAX);
+        self.query(READING_LOG, sql, (event, before, limit_of(limit)))
+    }
+
     /// What the log ends with.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use rusqlite::Connection;
 
@@ -39,7 +40,9 @@ impl Writer {
         while let Ok(first) = jobs.recv() {
             let mut tell = Vec::new();
             let queue = std::iter::once(first).chain(jobs.try_iter()).take(MOST);
+            let started = Instant::now();
             let failed = self.commit(queue, &mut tell).err();
+            self.shared.commits.took(started.elapsed());
             for tell in tell {
                 let failed = failed.clone();
                 // Who listens is somebody else's code, and the others are still to hear.

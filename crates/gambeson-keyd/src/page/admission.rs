@@ -65,10 +65,11 @@ impl Admission {
             return Ok(who);
         }
         let sentence = if scraper {
-            format!("{} may fetch /metrics of this key service, and nothing else", who.name)
+            format!("you are known here as {}, who may fetch /metrics of this key service and nothing else", who.name)
         } else {
             format!(
-                "{} is no officer of this key service: keyd.toml on {} says who is, and its administrator can name you there",
+                "you are known here as {}, who is no officer of this key service: keyd.toml on {} names those who are, and its \
+                 administrator can name you there",
                 who.name, self.host
             )
         };

@@ -9,7 +9,7 @@ pub(super) const DAY: u64 = 86_400;
 /// What expires within this time stands on top.
 pub(super) const SOON: u64 = 30 * DAY;
 /// So many rows of the log are looked through for one page of it at most.
-pub(super) const LOOKED_THROUGH_MAX: u64 = 20_000;
+pub(super) const LOOKED_THROUGH_MAX: usize = 20_000;
 /// Refusals of a day are counted up to here.
 pub(super) const REFUSALS_MAX: usize = 1_000;
 /// A label's latest rows among which its last use is looked for.
@@ -96,7 +96,7 @@ impl Inventory {
                 .collect::<Result<Vec<_>, _>>()?;
             // Names stay in order among those that end at the same time, or never.
             labels.sort_by_key(Label::ends);
-            let refusals = rows_by(snapshot, audit::events::REFUSAL, REFUSALS_MAX)?;
+            let refusals = snapshot.log_by(audit::events::REFUSAL, u64::MAX, REFUSALS_MAX)?;
             Ok(Inventory {
                 now,
                 role: database.role(),
@@ -124,13 +124,7 @@ pub(super) fn label(database: &Database, name: &str, rows: usize) -> Result<Opti
 
 /// When the latest backup was made.
 pub(super) fn last_backup(snapshot: &Snapshot<'_>) -> Result<Option<u64>, Error> {
-    Ok(rows_by(snapshot, audit::events::BACKUP, 1)?.first().map(|row| row.time))
-}
-
-/// The latest rows of an event.
-fn rows_by(snapshot: &Snapshot<'_>, event: &str, limit: usize) -> Result<Vec<Row>, Error> {
-    let found = Search { event, ..Search::default() }.look(snapshot, u64::MAX, limit)?;
-    Ok(found.rows)
+    Ok(snapshot.log_by(audit::events::BACKUP, u64::MAX, 1)?.first().map(|row| row.time))
 }
 
 /// What rows of the log are looked for.
@@ -154,9 +148,10 @@ impl Search<'_> {
     pub(super) fn look(&self, snapshot: &Snapshot<'_>, before: u64, limit: usize) -> Result<Found, Error> {
         let end = snapshot.tail()?.number + 1;
         let mut before = before.min(end);
-        let (mut rows, stop) = (Vec::new(), before.saturating_sub(LOOKED_THROUGH_MAX));
-        while before > 1 && before > stop {
+        let (mut rows, mut looked_through) = (Vec::new(), 0);
+        while before > 1 && looked_through < LOOKED_THROUGH_MAX {
             let some = self.some(snapshot, before)?;
+            looked_through += some.len();
             // Of one label there may be fewer than were asked for, and then no more.
             let Some(oldest) = some.last().map(|row| row.number) else { return Ok(Found { rows, before: None }) };
             for row in some {
@@ -177,6 +172,9 @@ impl Search<'_> {
         if !self.label.is_empty() {
             return snapshot.log_of(self.label, before, AT_ONCE as usize);
         }
+        if !self.event.is_empty() && !FREQUENT.contains(&self.event) {
+            return snapshot.log_by(self.event, before, AT_ONCE as usize);
+        }
         let from = before.saturating_sub(AT_ONCE).max(1);
         let mut rows = snapshot.log(from, (before - from) as usize)?;
         rows.reverse();
@@ -192,4 +190,6 @@ impl Search<'_> {
     }
 }
 
+/// Events that are in no index by themselves ([`Snapshot::log_by`]).
+const FREQUENT: [&str; 2] = [audit::events::GET, audit::events::ANCHOR];
 const AT_ONCE: u64 = 500;

@@ -3,6 +3,7 @@
 //! What is counted is counted from the log, since this service was started: what others wrote into it is not lost, and
 //! what is not in it did not happen.
 
+use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gambeson_site::directory::now;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -18,7 +21,7 @@ use prometheus_client::registry::Registry;
 use super::certificate::Shown;
 use super::inventory::{self, DAY, PARTITION};
 use super::live::Live;
-use crate::database::Role;
+use crate::database::{BOUNDS, Role};
 use crate::{Database, Error, Row, Snapshot, audit};
 
 type Labels = Vec<(&'static str, String)>;
@@ -43,10 +46,28 @@ pub(super) struct Metrics {
     backup: Number,
     primary: Gauge,
     term: Gauge,
-    clients: Family<Labels, Gauge>,
+    clients: Gauge,
     behind: Family<Labels, Gauge>,
     silent: Family<Labels, Number>,
     certificate: Number,
+}
+
+/// How long the database's commits took, as a histogram.
+#[derive(Clone, Debug)]
+struct Commits(Database);
+
+impl EncodeMetric for Commits {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let commits = self.0.commits();
+        let classes = commits.classes();
+        let bounds = BOUNDS.into_iter().chain([f64::MAX]);
+        let buckets: Vec<_> = bounds.zip(classes).collect();
+        encoder.encode_histogram::<NoLabelSet>(commits.seconds(), classes.iter().sum(), &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
 }
 
 /// Rows that are counted at once.
@@ -64,6 +85,7 @@ impl Metrics {
                 metric
             }};
         }
+        registry.register("commit_seconds", "How long commits took", Commits(database.clone()));
         Metrics {
             gets: register!("gets", "Labels whose keys were given, since the service was started", Counter::default()),
             refusals: register!("refusals", "Requests that were refused, by what was wanted", Family::default()),
@@ -84,7 +106,7 @@ impl Metrics {
             ),
             primary: register!("primary", "1 if this is the primary, 0 if it is a standby", Gauge::default()),
             term: register!("term", "How often a standby was promoted", Gauge::default()),
-            clients: register!("clients", "Clients that are connected", Family::default()),
+            clients: register!("clients", "Clients that are connected", Gauge::default()),
             behind: register!("behind_rows", "Rows that a standby has not got yet", Family::default()),
             silent: register!(
                 "silent_seconds",
@@ -193,7 +215,7 @@ impl Metrics {
     fn measure_others(&self, live: &dyn Live, end: u64) {
         let now = now();
         if let Some(clients) = live.clients() {
-            self.clients.get_or_create(&Vec::new()).set(clients as i64);
+            self.clients.set(clients as i64);
         }
         self.behind.clear();
         self.silent.clear();
