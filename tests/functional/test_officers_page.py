@@ -291,8 +291,7 @@ def test_it_is_drawn_in_light_and_dark_and_on_narrow_screens(ocean: Ocean, tmp_p
                 drawn[picture.stem] = brightness(picture)
     for name, light in drawn.items():
         if name.endswith("light"):
-            dark = drawn[name.replace("light", "dark")]
-            assert dark < 80 < 200 < light, drawn
+            assert drawn[name.replace("light", "dark")] < 80 < 200 < light, drawn
 
 
 def brightness(picture: Path) -> float:
