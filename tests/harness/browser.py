@@ -30,8 +30,8 @@ class Desk:
         if not managed.exists():
             managed.mkdir(parents=True)
             (managed / "certificates.json").write_text(json.dumps(_POLICY))
-            if Path("/etc/fonts").exists():
-                shutil.copytree("/etc/fonts", site.root / host / "etc/fonts", symlinks=True)
+            for folder in filter(Path.is_dir, (Path("/etc/fonts"), Path("/etc/chromium.d"))):
+                shutil.copytree(folder, site.root / host / "etc" / folder.name, symlinks=True)
         self.does("certutil", "-N", "--empty-password")
 
     def does(self, program: str, *words: str) -> None:

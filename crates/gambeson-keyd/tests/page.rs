@@ -179,9 +179,12 @@ fn fill(database: &Database) {
     database
         .change(|change| {
             let ann = who("user:ann");
-            for (name, expires) in
-                [("charts", Some(now() - 5)), ("scans", Some(now() + 9 * DAY)), ("genomes", Some(now() + 90 * DAY)), ("notes", None)]
-            {
+            for (name, expires) in [
+                ("charts", Some(now() - 5)),
+                ("scans", Some(now() + 9 * DAY)),
+                ("genomes", Some(now() + 90 * DAY)),
+                ("notes", None),
+            ] {
                 let mut record = LabelRecord::create(name, expires, &ann)?;
                 if name == "scans" {
                     record.grant(Grant { who: "user:bob".into(), rights: READ, until: Some(now() + 3 * DAY) });
@@ -236,7 +239,14 @@ fn officers_see_all_of_it_and_what_was_written_stays_text() {
     assert!(at(">charts</a></td>") < at(">scans</a></td>") && at(">scans</a></td>") < at(">genomes</a></td>"));
     assert!(at(">genomes</a></td>") < at(">notes</a></td>"));
     let tail = database.tail().to_string();
-    for text in [&*tail, "user:bob: read", "The grant of ", "2 requests were refused", "keys3 has not been heard of yet", ">17<"] {
+    for text in [
+        &*tail,
+        "user:bob: read",
+        "The grant of ",
+        "2 requests were refused",
+        "keys3 has not been heard of yet",
+        ">17<",
+    ] {
         at(text);
     }
     assert!(!overview.body.contains("key rotate genomes") && !overview.body.contains("key rotate notes"));

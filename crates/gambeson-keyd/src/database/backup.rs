@@ -18,6 +18,7 @@ use crate::{Error, Event, Tail, Who};
 
 impl Database {
     /// Copies the database into a new file, while changes go on, and verifies the copy. It opens with the same master key.
+    /// The row that tells of it comes after what was copied.
     ///
     /// # Errors
     /// When the file is there already or cannot be made.
@@ -28,7 +29,10 @@ impl Database {
         if copied.is_err() {
             to.remove();
         }
-        copied
+        let tail = copied?;
+        let told = Event::new(events::BACKUP, &Who::service()).about("tail", tail.to_string()).about("to", to.name);
+        self.change(move |transaction| transaction.log(&told))?;
+        Ok(tail)
     }
 
     /// Verifies a backup, and puts it into a place where there is no database. What it says was in order is the backup; the

@@ -35,6 +35,8 @@ pub(super) struct Unwanted {
     pub(super) who: Option<Who>,
     /// What he is told.
     pub(super) sentence: String,
+    /// What the log says of it.
+    pub(super) reason: &'static str,
 }
 
 impl Admission {
@@ -51,12 +53,14 @@ impl Admission {
     ) -> Result<Who, Unwanted> {
         let chain = chain.filter(|chain| !chain.is_empty()).ok_or_else(|| Unwanted {
             who: None,
+            reason: "no certificate was shown",
             sentence: "your browser has shown no certificate of this site. Officers have one made by `gambeson enroll \
                        --browser FILE`, and import it; a browser that was open before may have to be started again"
                 .into(),
         })?;
         let peer = self.trust.whose(chain).map_err(|cause| Unwanted {
             who: None,
+            reason: "the certificate is not one of this site's, or not good now",
             sentence: format!("the certificate that you have shown is not accepted here: {cause}"),
         })?;
         let who = who(peer, from);
@@ -64,16 +68,24 @@ impl Admission {
         if officer || (scraper && wanted == Wanted::Metrics) {
             return Ok(who);
         }
-        let sentence = if scraper {
-            format!("you are known here as {}, who may fetch /metrics of this key service and nothing else", who.name)
+        let (reason, sentence) = if scraper {
+            let reason = "keyd.toml names him for the metrics alone";
+            (
+                reason,
+                format!(
+                    "you are known here as {}, who may fetch /metrics of this key service and nothing else",
+                    who.name
+                ),
+            )
         } else {
-            format!(
+            let sentence = format!(
                 "you are known here as {}, who is no officer of this key service: keyd.toml on {} names those who are, and its \
                  administrator can name you there",
                 who.name, self.host
-            )
+            );
+            ("keyd.toml names none of his roles under officers", sentence)
         };
-        Err(Unwanted { who: Some(who), sentence })
+        Err(Unwanted { who: Some(who), sentence, reason })
     }
 }
 

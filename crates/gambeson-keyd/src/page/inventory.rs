@@ -89,11 +89,8 @@ impl Inventory {
     pub(super) fn read(database: &Database) -> Result<Self, Error> {
         let now = now();
         database.read(|snapshot| {
-            let mut labels = snapshot
-                .labels()?
-                .iter()
-                .map(|record| Label::of(record, snapshot))
-                .collect::<Result<Vec<_>, _>>()?;
+            let mut labels =
+                snapshot.labels()?.iter().map(|record| Label::of(record, snapshot)).collect::<Result<Vec<_>, _>>()?;
             // Names stay in order among those that end at the same time, or never.
             labels.sort_by_key(Label::ends);
             let refusals = snapshot.log_by(audit::events::REFUSAL, u64::MAX, REFUSALS_MAX)?;
@@ -184,7 +181,9 @@ impl Search<'_> {
     fn is(&self, row: &Row) -> bool {
         let named = |row: &Row| {
             let who = row.who();
-            who.is_some_and(|who| who.name == self.who || who.key == self.who || who.roles.iter().any(|role| role == self.who))
+            who.is_some_and(|who| {
+                who.name == self.who || who.key == self.who || who.roles.iter().any(|role| role == self.who)
+            })
         };
         (self.event.is_empty() || row.event == self.event) && (self.who.is_empty() || named(row))
     }

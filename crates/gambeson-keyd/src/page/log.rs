@@ -57,7 +57,7 @@ fn row(row: &Row, now: u64, with_label: bool) -> Markup {
     html! {
         tr class=[refused.then_some("bad")] {
             td data-th="Row" { span.number { (row.number) } }
-            td data-th="When" { span { (moment(row.time, now)) } }
+            td.when data-th="When" { span { (moment(row.time, now)) } }
             td data-th="What" { span class=[refused.then_some("bad")] { (row.event) } }
             @if with_label {
                 td data-th="Label" {
@@ -71,13 +71,16 @@ fn row(row: &Row, now: u64, with_label: bool) -> Markup {
                     None => span.bad { "not to be read" },
                 }
             }
-            td data-th="More" { (more(row)) }
+            td.more data-th="More" { (more(row, now)) }
         }
     }
 }
 
+/// What stands in rows as seconds since 1970.
+const MOMENTS: [&str; 2] = ["until", "expires"];
+
 /// What else a row says.
-fn more(row: &Row) -> Markup {
+fn more(row: &Row, now: u64) -> Markup {
     let about = row.about();
     html! {
         ul {
@@ -85,7 +88,11 @@ fn more(row: &Row) -> Markup {
             @for (name, value) in &about {
                 li {
                     span.aside { (name) ": " }
-                    @match value { Value::String(text) => (text), other => (other.to_string()) }
+                    @match value {
+                        Value::String(text) => (text),
+                        Value::Number(when) if MOMENTS.contains(&&**name) => (moment(when.as_u64().unwrap_or(0), now)),
+                        other => (other.to_string()),
+                    }
                 }
             }
         }

@@ -38,8 +38,8 @@ use tokio::sync::oneshot;
 use crate::{Database, Error};
 use admission::Admission;
 use certificate::Shown;
-use metrics::Metrics;
 pub use live::{Following, Live, Standby};
+use metrics::Metrics;
 use routes::Office;
 
 /// What a page is opened with.

@@ -122,36 +122,46 @@ fn todo(inventory: &Inventory, live: &dyn Live) -> Markup {
         let (link, rotate) =
             (address("/label", &[("name", &label.name)]), html! { code { "gambeson key rotate " (label.name) } });
         if end <= now {
-            bad.push(html! { a href=(link) { (label.name) } " expired " (moment(end, now)) ": nobody is given its keys. "
-                             (rotate) " makes a new version." });
+            bad.push(
+                html! { a href=(link) { (label.name) } " expired " (moment(end, now)) ": nobody is given its keys. "
+                (rotate) " makes a new version." },
+            );
         } else {
-            warn.push(html! { a href=(link) { (label.name) } " expires " (moment(end, now)) ": " (rotate) " in time." });
+            warn.push(
+                html! { a href=(link) { (label.name) } " expires " (moment(end, now)) ": " (rotate) " in time." },
+            );
         }
     }
     for label in &inventory.labels {
         for grant in &label.grants {
             if let Some(end) = grant.until.filter(|&end| end > now && end < now + 7 * DAY) {
-                warn.push(html! { "The grant of " a href=(address("/label", &[("name", &label.name)])) { (label.name) } " to "
-                                  (grant.who) " ends " (moment(end, now)) "." });
+                warn.push(
+                    html! { "The grant of " a href=(address("/label", &[("name", &label.name)])) { (label.name) } " to "
+                    (grant.who) " ends " (moment(end, now)) "." },
+                );
             }
         }
     }
     if backup_is_late(inventory) {
-        warn.push(html! { @if inventory.backup.is_some() { "The last backup is old: " } @else { "There is no backup: " }
-                          code { "gambeson keyd backup FILE" } " makes one." });
+        warn.push(
+            html! { @if inventory.backup.is_some() { "The last backup is old: " } @else { "There is no backup: " }
+            code { "gambeson keyd backup FILE" } " makes one." },
+        );
     }
     for standby in live.standbys() {
         let silent = standby.heard.is_none_or(|heard| heard + SILENCE < now);
         if silent {
             bad.push(html! { "The standby " (standby.name) " has not been heard of "
-                             @if let Some(heard) = standby.heard { "since " (moment(heard, now)) } @else { "yet" }
-                             ": see to it, or nobody takes over if this host is gone." });
+            @if let Some(heard) = standby.heard { "since " (moment(heard, now)) } @else { "yet" }
+            ": see to it, or nobody takes over if this host is gone." });
         }
     }
-    if let Some(following) = live.following().filter(|following| following.heard.is_none_or(|heard| heard + SILENCE < now)) {
+    if let Some(following) =
+        live.following().filter(|following| following.heard.is_none_or(|heard| heard + SILENCE < now))
+    {
         bad.push(html! { "The primary, " (following.primary) ", has not been heard of "
-                         @if let Some(heard) = following.heard { "since " (moment(heard, now)) } @else { "yet" }
-                         ": if it is gone for good, make this one the primary." });
+        @if let Some(heard) = following.heard { "since " (moment(heard, now)) } @else { "yet" }
+        ": if it is gone for good, make this one the primary." });
     }
     if inventory.refusals > 0 {
         let number = refused(inventory.refusals);

@@ -61,7 +61,8 @@ impl Office {
             Err(unwanted) => return self.turn_away(&unwanted, asked),
         };
         if asked.method != Method::GET && asked.method != Method::HEAD {
-            let sentence = "nothing can be changed here: this page answers GET and HEAD alone, and `gambeson key` changes things";
+            let sentence =
+                "nothing can be changed here: this page answers GET and HEAD alone, and `gambeson key` changes things";
             return self.sentence(StatusCode::METHOD_NOT_ALLOWED, "Read only", sentence, Some(&who));
         }
         let answered = match &*asked.path {
@@ -87,7 +88,7 @@ impl Office {
     fn turn_away(&self, unwanted: &Unwanted, asked: &Asked) -> Answer {
         match &unwanted.who {
             Some(who) if self.seldom.now(&who.name) => {
-                let event = Event::refusal(who, "page", &unwanted.sentence);
+                let event = Event::refusal(who, "page", unwanted.reason);
                 // It is no change that is refused, but something that was done.
                 if let Err(cause) = self.database.change(move |transaction| transaction.log(&event)) {
                     (self.say)(&format!("a refusal by the officers' page is not in the log: {cause}"));

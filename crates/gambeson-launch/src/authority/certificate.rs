@@ -6,8 +6,8 @@ use gambeson_site::directory::now;
 use pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use rcgen::string::Ia5String;
 use rcgen::{
-    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose, GeneralSubtree,
-    IsCa, Issuer, KeyUsagePurpose, NameConstraints, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CidrSubnet, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, Issuer, KeyUsagePurpose, NameConstraints, SanType, SerialNumber,
 };
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -297,11 +297,7 @@ pub(super) fn verify_page(certificate: &CertificateDer<'_>, pages: &[u8]) -> Res
     verify_for(certificate, pages, webpki::KeyUsage::server_auth())
 }
 
-fn verify_for(
-    certificate: &CertificateDer<'_>,
-    authorities: &[u8],
-    usage: webpki::KeyUsage,
-) -> Result<(), String> {
+fn verify_for(certificate: &CertificateDer<'_>, authorities: &[u8], usage: webpki::KeyUsage) -> Result<(), String> {
     let mut anchors = Vec::new();
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(authorities).collect();
     let parsed = parsed.map_err(|cause| format!("the authorities' file is not readable: {cause}"))?;

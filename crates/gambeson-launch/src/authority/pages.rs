@@ -128,9 +128,9 @@ impl Authority {
         if !subject.is_host() {
             return Err(Error::Refused(format!("{} is no host, and has no page", subject.name())));
         }
-        let (public, trusted) = (request.public_key(), files::read(&pages.certificate, "run `gambeson site pages` again")?);
-        let made =
-            issue_page(&self.settings.name, &self.pages_key()?, &public, &subject.names, self.settings.days)?;
+        let (public, trusted) =
+            (request.public_key(), files::read(&pages.certificate, "run `gambeson site pages` again")?);
+        let made = issue_page(&self.settings.name, &self.pages_key()?, &public, &subject.names, self.settings.days)?;
         verify_page(&made.der, trusted.as_bytes()).map_err(|cause| {
             Error::Refused(format!(
                 "what {KEY} signs is not of {} ({cause}); run `gambeson site pages {}` again, and give browsers what it \

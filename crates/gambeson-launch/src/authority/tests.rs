@@ -332,7 +332,8 @@ fn accounts_of_the_system_and_names_that_could_be_others_are_refused() {
 /// A key on P-256 that asks, with the identity that has it.
 fn asks() -> (Request, Identity) {
     let key = authority_key::p256().unwrap();
-    let pair = rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&(&key[..]).into(), &rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let pair =
+        rcgen::KeyPair::from_pkcs8_der_and_sign_algo(&(&key[..]).into(), &rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let own = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&pair).unwrap();
     let identity =
         Identity::from_pem(pem("CERTIFICATE", own.der()).as_bytes(), pem("PRIVATE KEY", &key).as_bytes()).unwrap();

@@ -54,7 +54,9 @@ pub(super) fn execute(place: &Place, wish: &Wish<'_>) -> Result<(), Failure> {
             "next: import {} into the browser as your certificate, and {pages} as an authority for websites",
             file.display()
         ),
-        None => println!("this site has no pages yet: `gambeson site pages HOST` where its authority is, then this again"),
+        None => {
+            println!("this site has no pages yet: `gambeson site pages HOST` where its authority is, then this again")
+        }
     }
     Ok(())
 }
