@@ -107,9 +107,8 @@ pub(crate) fn rotate(database: &Database, label: &str) -> Result<u32, Error> {
 pub(crate) fn delete(database: &Database, label: &str) -> Result<(), Error> {
     let ann = person("ann");
     let label = label.to_owned();
-    database.change(move |transaction| {
-        transaction.delete_label(&label, &Event::new(events::DELETE, &ann).label(&label))
-    })
+    database
+        .change(move |transaction| transaction.delete_label(&label, &Event::new(events::DELETE, &ann).label(&label)))
 }
 
 pub(crate) fn grant(database: &Database, label: &str, who: &str, rights: Rights) {
