@@ -24,7 +24,6 @@ pub mod control;
 
 pub mod database;
 mod error;
-pub mod recipient;
 pub mod rules;
 pub mod service;
 pub mod standby;

@@ -8,6 +8,7 @@ mod place;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use gambeson_keys::{Anchor, Anchorage, Direction, Effect, KeyError, KeyRing, Ring};
@@ -76,6 +77,17 @@ impl Client {
     pub fn ring(&self, labels: Option<Vec<String>>, want: Want, purpose: Purpose) -> Result<Ring, KeyError> {
         match self.ask(&Question::Keys { labels, want, purpose })? {
             Answer::Keys(ring) => Ring::carried(&self.place().to_string(), ring.as_bytes()),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// Passes on a rank's request for keys of its own identity; what it is answered is for that rank alone.
+    ///
+    /// # Errors
+    /// When the identity may not, or no service answers.
+    pub fn ring_of(&self, request: &[u8]) -> Result<Vec<u8>, KeyError> {
+        match self.ask(&Question::KeysOf { request: request.to_vec() })? {
+            Answer::Sealed(ring) => Ok(ring),
             _ => Err(self.foreign()),
         }
     }
@@ -298,7 +310,17 @@ impl Client {
         let host = &hosts[at];
         let patience = if hosts.len() > 1 { CONNECT_FIRST } else { CONNECT };
         let expected = Expected::Role(format!("dns:{}", host.name));
-        let made = Arc::new(self.0.domain.attach(&*host.address, &expected, ENDPOINT, patience)?);
+        let mut pauses = PAUSES.iter();
+        let made = loop {
+            match self.0.domain.attach(&*host.address, &expected, ENDPOINT, patience) {
+                Ok(made) => break Arc::new(made),
+                // A service whose places are all taken closes connections; who comes again in a moment finds one.
+                Err(cause @ (gambeson_link::Error::Refused(_) | gambeson_link::Error::Lost(_))) if is_cut(&cause) => {
+                    thread::sleep(*pauses.next().ok_or(cause)?);
+                }
+                Err(cause) => return Err(cause),
+            }
+        };
         *there = Some(made.clone());
         Ok((made, false))
     }
@@ -369,7 +391,8 @@ impl Anchorage for Client {
 impl Question {
     fn handler(&self) -> u32 {
         match self {
-            Question::Anchor { .. }
+            Question::KeysOf { .. }
+            | Question::Anchor { .. }
             | Question::Labels { .. }
             | Question::Log { .. }
             | Question::Aside { .. }
@@ -385,6 +408,15 @@ impl Question {
         self.handler() == ASK && !matches!(self, Question::Keys { .. } | Question::SetAnchor { .. })
     }
 }
+
+/// Whether a connection was cut in its handshake.
+fn is_cut(cause: &gambeson_link::Error) -> bool {
+    cause.to_string().contains("closed")
+}
+
+/// Between attempts at a service that closes connections.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(800), Duration::from_millis(1600)];
 
 fn unreachable(place: &Place, why: String) -> KeyError {
     KeyError::Unreachable { store: place.to_string(), why }

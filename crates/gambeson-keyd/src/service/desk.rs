@@ -1,11 +1,11 @@
 //! Takes questions in, and hands answers out.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 
-use gambeson_keys::KeyError;
-use gambeson_link::{Peer, Request};
+use gambeson_keys::{KeyError, rank, recipient};
+use gambeson_link::{Domain, Peer, Request, Signed};
 use gambeson_site::directory::now;
 
 use super::{changes, looks, uses};
@@ -20,6 +20,7 @@ pub(super) struct Desk {
     pub(super) database: Database,
     pub(super) rules: Rules,
     pub(super) duty: Arc<Duty>,
+    domain: Weak<Domain>,
     since: u64,
     /// Answers on their way out: the database's thread does not seal them.
     out: Sender<(Request, Result<Answer, Error>)>,
@@ -28,7 +29,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn open(database: Database, rules: Rules, duty: Arc<Duty>) -> Result<Self, Error> {
+    pub(super) fn open(database: Database, rules: Rules, duty: Arc<Duty>, domain: &Arc<Domain>) -> Result<Self, Error> {
         let (out, answers) = channel::<(Request, _)>();
         start("gambeson-answers", move || {
             for (request, outcome) in answers {
@@ -44,7 +45,7 @@ impl Desk {
                 drop(confirmed.send((request, outcome)));
             }
         })?;
-        Ok(Desk { database, rules, duty, since: now(), out, unconfirmed })
+        Ok(Desk { database, rules, duty, domain: Arc::downgrade(domain), since: now(), out, unconfirmed })
     }
 
     pub(super) fn since(&self) -> u64 {
@@ -103,6 +104,7 @@ impl Desk {
         let who = who(&request.peer);
         let outcome = match wire::decode(&request.payload) {
             Err(why) => Err(Error::Senseless { why }),
+            Ok(Question::KeysOf { request: of }) => self.keys_of(&who, &of),
             Ok(question) => looks::answer(self, &who, question),
         };
         answer(request, outcome);
@@ -125,6 +127,26 @@ impl Desk {
         });
     }
 
+    /// Keys of who has signed the request, whoever passes it on.
+    fn keys_of(&self, passes: &Who, request: &[u8]) -> Result<Answer, Error> {
+        self.duty.gives()?;
+        let senseless = |why: &str| Error::Senseless { why: format!("a rank's request for keys is refused: {why}") };
+        let request = rank::Request::decode(request).ok_or_else(|| senseless("it is none"))?;
+        if request.time.abs_diff(now()) > FRESH_MAX {
+            return Err(senseless("it was not signed just now by this service's clock; compare the clocks"));
+        }
+        let domain = self.domain.upgrade().ok_or_else(|| senseless("the service is ending"))?;
+        let signed =
+            Signed { chain: request.chain.clone(), scheme: rank::ED25519, signature: request.signature.to_vec() };
+        let signer = domain.signer_of(rank::PURPOSE, &request.signed(), &signed)?;
+        let who = Who { from: format!("{} by {}", passes.from, passes.principal()), ..who(&signer) };
+        let purpose = wire::Purpose::Job(request.job);
+        let given = self.database.change(move |change| uses::keys(change, &who, None, wire::Want::Most, &purpose))?;
+        let Answer::Keys(ring) = given else { return Err(misdirected()) };
+        let sealed = recipient::seal_bytes(&request.public, &request.info(), ring.as_bytes());
+        sealed.map(Answer::Sealed).map_err(|why| senseless(&why))
+    }
+
     fn submit(
         &self,
         request: Request,
@@ -144,6 +166,9 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> 
     let thread = thread::Builder::new().name(name.into()).spawn(work);
     thread.map(drop).map_err(|cause| Error::Site { why: format!("no thread can be started ({cause})") })
 }
+
+/// So far the clocks of a rank's host and the service's may differ, in seconds.
+const FRESH_MAX: u64 = 600;
 
 /// What is asked by the other handler.
 pub(super) fn misdirected() -> Error {

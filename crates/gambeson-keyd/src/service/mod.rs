@@ -71,7 +71,7 @@ impl Service {
         let domain = Arc::new(Domain::open(config)?);
         // Before the first question: another may have been promoted while this one was down.
         let duty = Duty::open(database.clone(), &host, &domain, &rules.standbys)?;
-        let desk = Arc::new(Desk::open(database, rules, duty.clone())?);
+        let desk = Arc::new(Desk::open(database, rules, duty.clone(), &domain)?);
         let (asked, looked) = (desk.clone(), desk.clone());
         let handlers = Handlers::new()
             .queued(ASK, move |request| asked.ask(request))
