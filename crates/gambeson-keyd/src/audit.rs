@@ -37,6 +37,9 @@ pub mod events {
     pub const PROMOTE: &str = "promote";
     pub const DEMOTE: &str = "demote";
     pub const ADOPT: &str = "adopt";
+    pub const SEED: &str = "seed";
+    pub const STANDBY: &str = "standby";
+    pub const STANDBY_LOST: &str = "standby-lost";
 }
 
 /// What a row of the log is to say.

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::database::Role;
+use crate::standby::{Duty, Standing};
 use crate::wire::{self, Secret};
 use crate::{Database, Error, Who};
 
@@ -49,6 +50,11 @@ pub enum Command {
         /// What the log must go through.
         since: Option<String>,
     },
+    /// To make changes from here on, in the place of the primary.
+    Promote {
+        /// Also if that still answers.
+        force: bool,
+    },
 }
 
 /// What it says to that.
@@ -62,6 +68,8 @@ pub enum Reply {
     Changed,
     /// All is as it was written.
     Verified(wire::Verification),
+    /// It makes changes now, in this term, and its log ends so.
+    Promoted(u64, String),
 }
 
 /// How a service is.
@@ -77,6 +85,8 @@ pub struct State {
     pub tail: String,
     /// How many labels there are.
     pub labels: u64,
+    /// How it stands among those with the same labels.
+    pub standing: Standing,
 }
 
 /// Opens a master key at a place, with its passphrase.
@@ -90,6 +100,8 @@ pub struct Controlled {
     pub listening: Vec<String>,
     /// Since when.
     pub since: u64,
+    /// What it does among those with the same labels.
+    pub duty: Arc<Duty>,
     /// Opens master keys, and remembers which one is meant from here on.
     pub open_master: Box<OpenMaster>,
 }
@@ -151,7 +163,12 @@ impl Controlled {
                 standby: database.role().0 == Role::Standby,
                 tail: database.tail().to_string(),
                 labels: database.read(|here| here.labels())?.len() as u64,
+                standing: self.duty.standing()?,
             })),
+            Command::Promote { force } => {
+                let tail = self.duty.promote(force, &administrator())?;
+                Ok(Reply::Promoted(database.role().1, tail.to_string()))
+            }
             Command::Backup(to) => Ok(Reply::Copied(database.backup(Path::new(to.as_os()))?.to_string())),
             Command::Master { place, passphrase, new_database_key } => {
                 let new = (self.open_master)(&place, passphrase).map_err(|why| Error::Senseless { why })?;

@@ -98,6 +98,36 @@ pub enum Error {
         /// Why not, and what to do.
         why: String,
     },
+    /// The service follows another, which makes changes.
+    Follows {
+        /// On which host.
+        host: String,
+        /// Which.
+        primary: String,
+    },
+    /// The service cannot follow its primary any more.
+    Apart {
+        /// On which host.
+        host: String,
+        /// Which.
+        primary: String,
+        /// Why.
+        why: String,
+    },
+    /// Another took the service's place.
+    Replaced {
+        /// On which host.
+        host: String,
+        /// Which, if that is known.
+        by: Option<String>,
+    },
+    /// Another is the primary with the same right.
+    Rival {
+        /// On which host.
+        host: String,
+        /// Which.
+        rival: String,
+    },
     /// What an administrator wrote cannot be followed.
     Rules {
         /// Where, and why.
@@ -172,6 +202,29 @@ impl fmt::Display for Error {
                  promote this one if that is gone for good"
             ),
             Self::NotNext { path, why } => write!(out, "the standby {path} cannot follow: {why}"),
+            Self::Follows { host, primary } => write!(
+                out,
+                "{host} is a standby of {primary} and changes nothing; ask {primary}, or, if that is gone for good, make {host} \
+                 the primary: gambeson keyd promote, there"
+            ),
+            Self::Apart { host, primary, why } => write!(
+                out,
+                "{host} gives and changes nothing, as it cannot follow {primary} any more: {why}; make it anew there: gambeson \
+                 keyd init --standby-of {primary}"
+            ),
+            Self::Replaced { host, by } => {
+                let (by, of) = by.as_deref().map_or(("one of its standbys", "HOST"), |by| (by, by));
+                write!(
+                    out,
+                    "{host} gives and changes nothing: {by} was promoted in its place; make {host} a standby of that: gambeson \
+                     keyd init --standby-of {of}, there"
+                )
+            }
+            Self::Rival { host, rival } => write!(
+                out,
+                "{host} and {rival} are both primaries, promoted equally often, so neither makes changes; end the service of \
+                 one of them, and make it a standby of the other: gambeson keyd init --standby-of, there"
+            ),
             Self::Rules { why } | Self::Site { why } | Self::Senseless { why } => out.write_str(why),
             Self::Keys(why) => why.fmt(out),
             Self::System { path, doing, why } => {

@@ -12,6 +12,7 @@
 //! wire: questions and answers
 //!   ├── service ── rules: what its administrator decides
 //!   │     └── control: a socket for its administrator, on its host
+//!   ├── standby: two services with the same labels
 //!   └── client ── place: addresses of services
 //! page: what officers see of it in a browser, and metrics
 //! ```
@@ -26,6 +27,7 @@ mod error;
 pub mod page;
 pub mod rules;
 pub mod service;
+pub mod standby;
 pub mod wire;
 
 pub use access::{Grant, LabelRecord, Right, Rights, Who};

@@ -6,7 +6,7 @@
 //! officers = ["user:olga"]     # who sees all labels, grants and the whole log, and no keys
 //! metrics = ["dns:prom"]       # who may fetch the metrics alone
 //! page = "0.0.0.0:7202"        # the officers' page; there is none without this line
-//! standbys = ["keys2"]         # hosts that follow this service
+//! standbys = ["keys2"]         # hosts that may follow this service: HOST, HOST:PORT or HOST=ADDRESS:PORT
 //! ```
 //!
 //! Without the file everybody of the site may make labels, and nobody sees those of others.
@@ -76,6 +76,9 @@ impl Rules {
         for role in rules.create.iter().chain(&rules.officers).chain(&rules.metrics) {
             check_role(role)?;
         }
+        for host in &rules.standbys {
+            crate::standby::host_of(host)?;
+        }
         Ok(rules)
     }
 }
@@ -120,7 +123,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        for text in ["create = ['ann']", "officers = ['user:']", "create = ['dns:*']", "who = 1", "create = 'user:a'"] {
+        for text in [
+            "create = ['ann']",
+            "standbys = ['h1,h2']",
+            "officers = ['user:']",
+            "create = ['dns:*']",
+            "who = 1",
+            "create = 'user:a'",
+        ] {
             assert!(Rules::parse(text).is_err(), "{text}");
         }
         let rules = Rules::parse("officers = ['user:olga', 'auditor:eu']\npage = '127.0.0.1:7202'").unwrap();

@@ -137,6 +137,11 @@ pub enum Question {
     },
     /// Which service is it, and how is it?
     Status,
+    /// Rows that a standby has written aside, and its primary has not got yet.
+    Aside {
+        /// Of one label; none: all, which officers alone see.
+        label: Option<String>,
+    },
 }
 
 /// How much of a label's keys.

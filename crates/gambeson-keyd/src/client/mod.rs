@@ -1,11 +1,12 @@
 //! Who asks a key service: a person's commands, and jobs for their ranks.
 //!
-//! Services are tried in the order of their names. Who does not answer in a moment, or has only part of it, is passed over
+//! Services are tried in the order of their names, from the one on that answered last. Who does not answer in a moment, or has only part of it, is passed over
 //! for as long as another does: keys come from any of them, and changes are the primary's.
 
 mod place;
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -32,6 +33,8 @@ struct Shared {
     domain: Arc<Domain>,
     /// For each host, if it is connected.
     there: Vec<Mutex<Option<Arc<Startpoint>>>>,
+    /// Which of them answered last.
+    answered: AtomicUsize,
 }
 
 /// Why one of several services did not serve.
@@ -58,7 +61,7 @@ impl Client {
     #[must_use]
     pub fn over(place: &Place, domain: Arc<Domain>) -> Self {
         let there = place.hosts().iter().map(|_| Mutex::default()).collect();
-        Client(Arc::new(Shared { place: place.clone(), domain, there }))
+        Client(Arc::new(Shared { place: place.clone(), domain, there, answered: AtomicUsize::new(0) }))
     }
 
     /// What sentences call the service.
@@ -189,6 +192,17 @@ impl Client {
         }
     }
 
+    /// Rows that a standby which is asked has written aside, and its primary has not got yet; of a label, or all.
+    ///
+    /// # Errors
+    /// As [`Client::log`].
+    pub fn aside(&self, label: Option<&str>) -> Result<Vec<Row>, KeyError> {
+        match self.ask(&Question::Aside { label: label.map(str::to_owned) })? {
+            Answer::Log(rows, _) => Ok(rows),
+            _ => Err(self.foreign()),
+        }
+    }
+
     /// Has the service verify its log and all else.
     ///
     /// # Errors
@@ -222,9 +236,13 @@ impl Client {
     /// Asks the services in turn.
     fn ask(&self, question: &Question) -> Result<Answer, KeyError> {
         let mut missed = Vec::new();
-        for at in 0..self.place().hosts().len() {
+        let (count, first) = (self.place().hosts().len(), self.0.answered.load(Ordering::Relaxed));
+        for at in (first..first + count).map(|at| at % count) {
             match self.ask_at(at, question) {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.0.answered.store(at, Ordering::Relaxed);
+                    return Ok(answer);
+                }
                 Err(Ok(refused)) => return Err(refused),
                 // It may have been carried out there: who asks has to look.
                 Err(Err(Missed::Away(why, true))) if question.changes() => {
@@ -318,7 +336,7 @@ impl Client {
         let store = self.place().to_string();
         let Refused { kind, sentence } = refused;
         match (kind, question) {
-            (Kind::Standby, _) => Err(Missed::Standby(format!("{host} is a standby and changes nothing"))),
+            (Kind::Standby, _) => Err(Missed::Standby(sentence)),
             (Kind::Unavailable, _) => Err(Missed::Away(format!("{host}: {sentence}"), false)),
             (Kind::OlderAnchor { held }, Question::SetAnchor { file, generation, .. }) => {
                 Ok(KeyError::OlderAnchor { store, file: *file, held, given: *generation })
@@ -377,6 +395,7 @@ impl Question {
             | Question::Anchor { .. }
             | Question::Labels { .. }
             | Question::Log { .. }
+            | Question::Aside { .. }
             | Question::Verify { .. }
             | Question::Compare { .. }
             | Question::Status => LOOK,

@@ -11,6 +11,7 @@ use gambeson_site::directory::now;
 use super::{changes, looks, uses};
 use crate::database::Transaction;
 use crate::rules::Rules;
+use crate::standby::Duty;
 use crate::wire::{self, Answer, Kind, Question, Refused};
 use crate::{Database, Error, Event, Who};
 
@@ -18,22 +19,33 @@ use crate::{Database, Error, Event, Who};
 pub(super) struct Desk {
     pub(super) database: Database,
     pub(super) rules: Rules,
+    pub(super) duty: Arc<Duty>,
     domain: Weak<Domain>,
     since: u64,
     /// Answers on their way out: the database's thread does not seal them.
     out: Sender<(Request, Result<Answer, Error>)>,
+    /// Answers to changes that standbys are to have first, each with the number of the row.
+    unconfirmed: Sender<(u64, Request, Answer)>,
 }
 
 impl Desk {
-    pub(super) fn open(database: Database, rules: Rules, domain: &Arc<Domain>) -> Result<Self, Error> {
+    pub(super) fn open(database: Database, rules: Rules, duty: Arc<Duty>, domain: &Arc<Domain>) -> Result<Self, Error> {
         let (out, answers) = channel::<(Request, _)>();
-        let thread = thread::Builder::new().name("gambeson-answers".into()).spawn(move || {
+        start("gambeson-answers", move || {
             for (request, outcome) in answers {
                 answer(request, outcome);
             }
-        });
-        thread.map_err(|cause| Error::Site { why: format!("no thread can be started ({cause})") })?;
-        Ok(Desk { database, rules, domain: Arc::downgrade(domain), since: now(), out })
+        })?;
+        let (unconfirmed, changes) = channel();
+        let (confirmed, confirming) = (out.clone(), duty.clone());
+        start("gambeson-confirm", move || {
+            // In the order of their rows, so one that is confirmed waits for none that is not.
+            for (number, request, answer) in changes {
+                let outcome = confirming.confirm(number).map(|()| answer);
+                drop(confirmed.send((request, outcome)));
+            }
+        })?;
+        Ok(Desk { database, rules, duty, domain: Arc::downgrade(domain), since: now(), out, unconfirmed })
     }
 
     pub(super) fn since(&self) -> u64 {
@@ -43,37 +55,45 @@ impl Desk {
     /// What uses keys or changes something. It returns at once.
     pub(super) fn ask(&self, request: Request) {
         let who = who(&request.peer);
-        match wire::decode(&request.payload) {
-            Err(why) => self.hand_out(request, Err(Error::Senseless { why })),
+        let question = wire::decode(&request.payload).map_err(|why| Error::Senseless { why });
+        let question = question.and_then(|question| {
+            match question {
+                Question::Keys { .. } => self.duty.gives()?,
+                _ => self.duty.changes()?,
+            }
+            Ok(question)
+        });
+        match question {
+            Err(error) => self.hand_out(request, Err(error)),
             Ok(Question::Keys { labels, want, purpose }) => {
                 self.submit(request, move |change| uses::keys(change, &who, labels, want, &purpose));
             }
             Ok(Question::SetAnchor { file, labels, generation, root, back }) => {
                 let anchor = gambeson_keys::Anchor { generation, root };
-                self.submit(request, move |change| uses::set_anchor(change, &who, &file, &labels, &anchor, back));
+                self.change(request, move |change| uses::set_anchor(change, &who, &file, &labels, &anchor, back));
             }
             Ok(Question::Create { label, expires }) => {
                 let may = crate::rules::covers(&self.rules.create, &who.roles);
-                self.submit(request, move |change| changes::create(change, &who, may, &label, expires));
+                self.change(request, move |change| changes::create(change, &who, may, &label, expires));
             }
             Ok(Question::Rotate { label, expires }) => {
-                self.submit(request, move |change| changes::rotate(change, &who, &label, expires));
+                self.change(request, move |change| changes::rotate(change, &who, &label, expires));
             }
             Ok(Question::Expire { label, version, expires }) => {
-                self.submit(request, move |change| changes::expire(change, &who, &label, version, expires));
+                self.change(request, move |change| changes::expire(change, &who, &label, version, expires));
             }
             Ok(Question::Delete { label }) => {
-                self.submit(request, move |change| changes::delete(change, &who, &label));
+                self.change(request, move |change| changes::delete(change, &who, &label));
             }
             Ok(Question::Grant { label, grant }) => {
-                self.submit(request, move |change| changes::grant(change, &who, &label, grant));
+                self.change(request, move |change| changes::grant(change, &who, &label, grant));
             }
             Ok(Question::Revoke { label, who: whose }) => {
-                self.submit(request, move |change| changes::revoke(change, &who, &label, &whose));
+                self.change(request, move |change| changes::revoke(change, &who, &label, &whose));
             }
             Ok(Question::Import { ring, agreed }) => {
                 let may = crate::rules::covers(&self.rules.create, &who.roles);
-                self.submit(request, move |change| changes::import(change, &who, may, ring.as_bytes(), &agreed));
+                self.change(request, move |change| changes::import(change, &who, may, ring.as_bytes(), &agreed));
             }
             Ok(_) => self.hand_out(request, Err(misdirected())),
         }
@@ -90,8 +110,26 @@ impl Desk {
         answer(request, outcome);
     }
 
+    /// A change, which is acknowledged when the standbys that are in step have it, too.
+    fn change(
+        &self,
+        request: Request,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<Answer, Error> + Send + 'static,
+    ) {
+        if !self.duty.has_standbys() {
+            return self.submit(request, change);
+        }
+        let (out, unconfirmed, database) = (self.out.clone(), self.unconfirmed.clone(), self.database.clone());
+        self.database.submit(change, move |outcome| match outcome {
+            // Its commit is over, so its row is not beyond the end of the log.
+            Ok(answer) => drop(unconfirmed.send((database.tail().number, request, answer))),
+            Err(error) => drop(out.send((request, Err(error)))),
+        });
+    }
+
     /// Keys of who has signed the request, whoever passes it on.
     fn keys_of(&self, passes: &Who, request: &[u8]) -> Result<Answer, Error> {
+        self.duty.gives()?;
         let senseless = |why: &str| Error::Senseless { why: format!("a rank's request for keys is refused: {why}") };
         let request = rank::Request::decode(request).ok_or_else(|| senseless("it is none"))?;
         if request.time.abs_diff(now()) > FRESH_MAX {
@@ -124,6 +162,11 @@ impl Desk {
     }
 }
 
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let thread = thread::Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|cause| Error::Site { why: format!("no thread can be started ({cause})") })
+}
+
 /// So far the clocks of a rank's host and the service's may differ, in seconds.
 const FRESH_MAX: u64 = 600;
 
@@ -133,7 +176,7 @@ pub(super) fn misdirected() -> Error {
 }
 
 /// Who asks, as his certificate and his connection say.
-fn who(peer: &Peer) -> Who {
+pub(crate) fn who(peer: &Peer) -> Who {
     let from = match peer.address {
         Some(address) if !peer.host.is_empty() => format!("{} ({address})", peer.host),
         Some(address) => address.to_string(),
@@ -152,7 +195,7 @@ fn refused(error: &Error) -> Refused {
     let kind = match error {
         Error::Refused { .. } => Kind::NotGranted,
         Error::OlderAnchor { held, .. } => Kind::OlderAnchor { held: *held },
-        Error::Standby { .. } => Kind::Standby,
+        Error::Standby { .. } | Error::Follows { .. } => Kind::Standby,
         Error::Senseless { .. } | Error::NoRecord { .. } | Error::RolledBack { .. } => Kind::Senseless,
         Error::Keys(KeyError::System { .. } | KeyError::Altered { .. }) => Kind::Unavailable,
         Error::Keys(_) => Kind::Senseless,

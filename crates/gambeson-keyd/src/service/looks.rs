@@ -11,10 +11,14 @@ use crate::{Error, LabelRecord, Right, Rights, Tail, Who};
 
 pub(super) fn answer(desk: &Desk, who: &Who, question: Question) -> Result<Answer, Error> {
     let officer = covers(&desk.rules.officers, &who.roles);
+    if question != Question::Status {
+        desk.duty.gives()?;
+    }
     match question {
         Question::Anchor { file } => anchor(desk, who, &file),
         Question::Labels { labels } => labels_of(desk, who, officer, labels).map(Answer::Labels),
         Question::Log { label, from, limit } => log(desk, who, officer, label, from, limit.min(ROWS_MAX)),
+        Question::Aside { label } => aside(desk, who, officer, label),
         Question::Verify { since } => verify(desk, who, officer, since.as_deref()),
         Question::Compare { ring } => {
             let compared =
@@ -87,8 +91,29 @@ fn state(record: &LabelRecord, who: &Who, officer: bool, now: u64) -> LabelState
 
 /// Rows of the log: all of them for officers, those of a label for who administers it.
 fn log(desk: &Desk, who: &Who, officer: bool, label: Option<String>, from: u64, limit: u32) -> Result<Answer, Error> {
+    may_audit(desk, who, officer, label.as_deref())?;
+    let (rows, tail) = desk.database.read(|here| {
+        let rows = match &label {
+            None => here.log(from, limit as usize)?,
+            Some(label) => here.log_of(label, from, limit as usize)?,
+        };
+        Ok((rows, here.tail()?))
+    })?;
+    Ok(Answer::Log(rows, tail.to_string()))
+}
+
+/// What a standby gave, and has not handed on: the latest of it.
+fn aside(desk: &Desk, who: &Who, officer: bool, label: Option<String>) -> Result<Answer, Error> {
+    may_audit(desk, who, officer, label.as_deref())?;
+    let mut rows = desk.database.aside(usize::MAX)?;
+    rows.retain(|row| label.is_none() || row.label == label);
+    let rows = rows.split_off(rows.len().saturating_sub(ROWS_MAX as usize));
+    Ok(Answer::Log(rows, desk.database.tail().to_string()))
+}
+
+fn may_audit(desk: &Desk, who: &Who, officer: bool, label: Option<&str>) -> Result<(), Error> {
     if !officer {
-        let Some(label) = &label else {
+        let Some(label) = label else {
             let answer = format!(
                 "the whole log is for officers, and keyd.toml does not name {} among them; `gambeson key audit LABEL` shows \
                  that of a label which you administer",
@@ -102,14 +127,7 @@ fn log(desk: &Desk, who: &Who, officer: bool, label: Option<String>, from: u64, 
             return Err(refused(desk, who, "audit", Some(label), refusal));
         }
     }
-    let (rows, tail) = desk.database.read(|here| {
-        let rows = match &label {
-            None => here.log(from, limit as usize)?,
-            Some(label) => here.log_of(label, from, limit as usize)?,
-        };
-        Ok((rows, here.tail()?))
-    })?;
-    Ok(Answer::Log(rows, tail.to_string()))
+    Ok(())
 }
 
 fn verify(desk: &Desk, who: &Who, officer: bool, since: Option<&str>) -> Result<Answer, Error> {

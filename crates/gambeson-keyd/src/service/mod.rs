@@ -4,6 +4,7 @@
 //!  question ── desk ── uses, changes: decided and logged in the database's own thread ── commit ──┐
 //!               │                                                                                 │
 //!               └── looks: on threads of their own             answer, once it is on the disk <───┘
+//!                                                              of a standby in step, too, if it is a change
 //! ```
 //! What uses keys is decided in the same transaction that its row of the log is written in: nothing goes out that is not in
 //! the log, and in the order of the log nobody has a key that was taken from him before.
@@ -24,10 +25,12 @@ use gambeson_site::directory::now;
 
 use crate::page::Live;
 use crate::rules::Rules;
+use crate::standby::Duty;
 use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
 use crate::{Database, Error};
 pub(crate) use changes::{effect_of, number_of};
 use desk::Desk;
+pub(crate) use desk::who;
 
 /// What a service is opened with.
 pub struct Setup {
@@ -44,7 +47,7 @@ pub struct Setup {
 /// A service that answers until it is dropped.
 pub struct Service {
     _renewer: Renewer,
-    _endpoint: Endpoint,
+    _endpoints: [Endpoint; 2],
     domain: Arc<Domain>,
     desk: Arc<Desk>,
 }
@@ -64,10 +67,12 @@ impl Service {
         let member = Member::read(&folder, Kind::Host)?;
         let mut config = Config::new(member.again()?, member.trust()?);
         config.listen.clone_from(&rules.listen);
-        (config.host, config.shm) = (host, false);
+        (config.host, config.shm) = (host.clone(), false);
         (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
         let domain = Arc::new(Domain::open(config)?);
-        let desk = Arc::new(Desk::open(database, rules, &domain)?);
+        // Before the first question: another may have been promoted while this one was down.
+        let duty = Duty::open(database.clone(), &host, &domain, &rules.standbys)?;
+        let desk = Arc::new(Desk::open(database, rules, duty.clone(), &domain)?);
         let (asked, looked) = (desk.clone(), desk.clone());
         let handlers = Handlers::new()
             .queued(ASK, move |request| asked.ask(request))
@@ -75,8 +80,9 @@ impl Service {
         let attributes = Attributes::default().protection(Protection::Privacy).message_max(LENGTH_MAX);
         let endpoint = domain.endpoint(attributes, handlers)?;
         endpoint.publish(ENDPOINT, &["user", "host"], [])?;
+        let for_others = duty.serve(&domain)?;
         let renewer = Renewer::start(&domain, folder, Kind::Host, None, |why| eprintln!("gambeson keyd: {why}"))?;
-        Ok(Service { _renewer: renewer, _endpoint: endpoint, domain, desk })
+        Ok(Service { _renewer: renewer, _endpoints: [endpoint, for_others], domain, desk })
     }
 
     /// Where it listens.
@@ -89,6 +95,12 @@ impl Service {
     #[must_use]
     pub fn live(&self) -> Arc<dyn Live> {
         Arc::new(Connected(Arc::downgrade(&self.domain)))
+    }
+
+    /// What it does among those with the same labels.
+    #[must_use]
+    pub fn duty(&self) -> Arc<Duty> {
+        self.desk.duty.clone()
     }
 
     /// Since when, in seconds since 1970.

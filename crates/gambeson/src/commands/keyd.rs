@@ -1,5 +1,7 @@
 //! `gambeson keyd`: the key service of a site.
 
+mod standby;
+
 use std::fs::{self, DirBuilder};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -51,6 +53,7 @@ enum Action {
     Serve(Serve),
     Status(Report),
     Verify(Verify),
+    Promote(standby::Promote),
     Backup(Backup),
     Restore(Restore),
     MasterKey(ChangeMaster),
@@ -78,6 +81,10 @@ struct Init {
     /// none. Without it a file beside the database, under a passphrase
     #[arg(long, value_name = "PLACE")]
     master_key: Option<Place>,
+    /// Make it a standby of this service, which names this host in its keyd.toml: it gives the same keys, and takes its place
+    /// when somebody says `gambeson keyd promote`. A database that is there is set aside, if it is the same service's
+    #[arg(long, value_name = "HOST[:PORT]")]
+    standby_of: Option<String>,
     #[command(flatten)]
     files: Files,
 }
@@ -178,6 +185,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Action::Serve(serve) => serve.execute()?,
         Action::Status(report) => report.execute()?,
         Action::Verify(verify) => verify.execute()?,
+        Action::Promote(promote) => promote.execute()?,
         Action::Backup(backup) => backup.execute()?,
         Action::Restore(restore) => restore.execute()?,
         Action::MasterKey(change) => change.execute()?,
@@ -190,25 +198,18 @@ impl Init {
         let folder = self.files.folder();
         // Who cannot serve later need not begin.
         Member::read(&folder, Kind::Host)?;
+        if let Some(primary) = &self.standby_of {
+            return self.follow(primary);
+        }
         let database = self.files.database();
         if database.exists() {
             return Err(gambeson_keyd::Error::Exists { path: database.display().to_string() }.into());
         }
-        let beside = database.parent().filter(|beside| !beside.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        make_folder(beside)?;
-        let place = match &self.master_key {
-            Some(place) => place.clone(),
-            None => {
-                let beside = std::path::absolute(beside).map_err(|error| unmade(beside, &error))?;
-                format!("file:{}", beside.join("master-key").display()).parse().map_err(failed)?
-            }
-        };
-        let (master, made) = asking(self.files.passphrase_file.as_deref(), |ask| gambeson_master::make(&place, ask))?;
+        let (master, made) = self.master()?;
         let tail = Database::create(&database, master.as_ref())?.tail();
         self.files.remember_master(&[&master.name()])?;
         println!("database    {}, whose log begins with {tail}", database.display());
-        let when = if made == Made::Now { "made now" } else { "which was there" };
-        println!("master key  {}, {when}", master.name());
+        print_master(master.as_ref(), made);
         println!("            back both up, on different media: none is worth anything without the other");
         let rules = folder.join("keyd.toml");
         if !rules.exists() {
@@ -225,6 +226,26 @@ impl Init {
         println!("            gambeson key create LABEL            makes a label");
         Ok(())
     }
+
+    /// The master key of a database that is made, in whose folder it is unless it is somewhere else.
+    fn master(&self) -> Result<(Box<dyn MasterKey>, Made), Failure> {
+        let database = self.files.database();
+        let beside = database.parent().filter(|beside| !beside.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        make_folder(beside)?;
+        let place = match &self.master_key {
+            Some(place) => place.clone(),
+            None => {
+                let beside = std::path::absolute(beside).map_err(|error| unmade(beside, &error))?;
+                format!("file:{}", beside.join("master-key").display()).parse().map_err(failed)?
+            }
+        };
+        asking(self.files.passphrase_file.as_deref(), |ask| gambeson_master::make(&place, ask))
+    }
+}
+
+fn print_master(master: &dyn MasterKey, made: Made) {
+    let when = if made == Made::Now { "made now" } else { "which was there" };
+    println!("master key  {}, {when}", master.name());
 }
 
 impl Serve {
@@ -263,6 +284,7 @@ impl Serve {
             database,
             listening: listening.clone(),
             since: service.since(),
+            duty: service.duty(),
             open_master: Box::new(move |text, passphrase| change_to(&place, text, passphrase)),
         };
         let control = Control::open(&self.files.socket(), controlled)?;
@@ -271,6 +293,7 @@ impl Serve {
             println!("gambeson keyd: the officers' page is at {}", page.listening());
         }
         println!("gambeson keyd: the log goes on from {tail}");
+        standby::print_begin(&service.duty().standing()?);
         signals.forever().next();
         drop((control, page));
         drop(service);
@@ -294,16 +317,13 @@ impl Report {
         if self.json {
             let report = json!({ "listening": state.listening, "since": date(state.since), "standby": state.standby,
                                  "labels": state.labels, "tail": state.tail, "master_key": master,
-                                 "database": self.files.database() });
+                                 "database": self.files.database(), "standing": standby::as_json(&state.standing) });
             println!("{report:#}");
             return Ok(());
         }
         println!("listening   {}, since {}", state.listening.join(", "), date(state.since));
-        println!(
-            "database    {}, {}",
-            self.files.database().display(),
-            if state.standby { "a standby's" } else { "the primary's" }
-        );
+        println!("database    {}", self.files.database().display());
+        standby::print(&state.standing);
         println!("labels      {}", state.labels);
         println!("log         ends with {}", state.tail);
         println!("master key  {master}");

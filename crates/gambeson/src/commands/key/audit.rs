@@ -47,6 +47,16 @@ impl Audit {
         for row in self.rows(&service)? {
             if self.json { println!("{}", as_json(&row)) } else { println!("{}", as_text(&row)) }
         }
+        // Of a standby: what it gave while its primary was away.
+        for row in service.aside(self.label.as_deref())? {
+            if self.json {
+                let mut row = as_json(&row);
+                row["aside"] = true.into();
+                println!("{row}");
+            } else {
+                println!("{}  (not in the primary's log yet)", as_text(&row));
+            }
+        }
         Ok(())
     }
 
@@ -130,7 +140,8 @@ fn as_text(row: &Row) -> String {
     text.chars().map(|one| if one.is_control() { '?' } else { one }).collect()
 }
 
-fn as_json(row: &Row) -> Value {
+/// For programs.
+pub(crate) fn as_json(row: &Row) -> Value {
     json!({
         "number": row.number,
         "time": date(row.time),

@@ -14,6 +14,8 @@ use clap::{Args, Subcommand};
 use gambeson_proto::directory::{date, seconds};
 use gambeson_site::directory::now;
 
+pub(crate) use audit::as_json as row_as_json;
+
 use crate::failure::Failure;
 use crate::machine;
 

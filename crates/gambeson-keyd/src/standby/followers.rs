@@ -1,0 +1,173 @@
+//! What a primary knows of its standbys, and how long it waits for them.
+//!
+//! A standby is in step once it had all there was at some moment. From then on a change is acknowledged when the standby
+//! has it on its disk, too. If that takes longer than [`PATIENCE`], the standby is lost: the log says so, and the primary
+//! goes on without it until it is in step again.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use gambeson_launch::wire::Host;
+use serde::{Deserialize, Serialize};
+
+use super::message::{Fed, LENGTH_MAX};
+use crate::audit::events;
+use crate::{Database, Error, Event, Tail, Who};
+
+/// The standbys that the rules name.
+pub(super) struct Followers {
+    database: Database,
+    hosts: Vec<Host>,
+    states: Mutex<Vec<Follower>>,
+    changed: Condvar,
+}
+
+/// One of them.
+#[derive(Clone, Default)]
+struct Follower {
+    /// Through which row it has all on its disk.
+    has: u64,
+    /// The end of what it was sent last, if that was all there was.
+    whole: Option<u64>,
+    in_step: bool,
+    heard: Option<Instant>,
+}
+
+/// How a standby is, as its primary sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowerState {
+    /// The name of its host.
+    pub name: String,
+    /// Whether changes wait for it.
+    pub in_step: bool,
+    /// Through which row it has all on its disk.
+    pub has: u64,
+    /// How many seconds ago it said so.
+    pub heard: Option<u64>,
+}
+
+impl Followers {
+    pub(super) fn new(database: Database, hosts: Vec<Host>) -> Self {
+        let states = Mutex::new(vec![Follower::default(); hosts.len()]);
+        Followers { database, hosts, states, changed: Condvar::new() }
+    }
+
+    pub(super) fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// Which of them has one of these roles.
+    pub(super) fn find(&self, roles: &[String]) -> Option<usize> {
+        let is = |host: &Host| roles.iter().any(|role| role.strip_prefix("dns:") == Some(&host.name));
+        self.hosts.iter().position(is)
+    }
+
+    pub(super) fn list(&self) -> Vec<FollowerState> {
+        let states = self.states();
+        let states = self.hosts.iter().zip(states.iter()).map(|(host, state)| FollowerState {
+            name: host.name.clone(),
+            in_step: state.in_step,
+            has: state.has,
+            heard: state.heard.map(|heard| heard.elapsed().as_secs()),
+        });
+        states.collect()
+    }
+
+    /// Takes note of what one of them has, and gives it what comes next, as soon as there is something.
+    pub(super) fn feed(&self, at: usize, after: &Tail) -> Result<Fed, Error> {
+        let next = |size| match self.database.since(after.number, size) {
+            Ok(batch) if batch.from == *after => Ok(Ok(batch)),
+            Ok(_) => Ok(Err("its log went another way than that of the primary".to_owned())),
+            Err(Error::NotNext { why, .. }) => Ok(Err(why)),
+            Err(other) => Err(other),
+        };
+        // What was written before the look is in it.
+        let mut end = self.database.tail().number;
+        let mut batch = match next(BATCH)? {
+            Ok(batch) => batch,
+            Err(why) => return Ok(Fed::Apart(why)),
+        };
+        self.hear(at, after.number, batch.rows.is_empty());
+        if batch.rows.is_empty() {
+            end = self.database.wait_past(after.number, POLL).number;
+            batch = match next(BATCH)? {
+                Ok(batch) => batch,
+                Err(why) => return Ok(Fed::Apart(why)),
+            };
+        }
+        let mut size = BATCH;
+        let mut bytes = batch.encode();
+        while bytes.len() > LENGTH_MAX - MARGIN && batch.rows.len() > 1 {
+            size /= 2;
+            match next(size)? {
+                Ok(less) => (bytes, batch) = (less.encode(), less),
+                Err(why) => return Ok(Fed::Apart(why)),
+            }
+        }
+        let Some(last) = batch.rows.last() else { return Ok(Fed::Nothing) };
+        self.states()[at].whole = (last.number >= end).then_some(last.number);
+        Ok(Fed::Batch { batch: bytes, end: end.max(last.number) })
+    }
+
+    /// One of them has all through a row on its disk.
+    fn hear(&self, at: usize, number: u64, is_all: bool) {
+        let mut states = self.states();
+        let state = &mut states[at];
+        let went_back = number < state.has;
+        (state.has, state.heard) = (number, Some(Instant::now()));
+        let was = state.in_step;
+        state.in_step = !went_back && (was || is_all || state.whole.is_some_and(|whole| number >= whole));
+        let name = &self.hosts[at].name;
+        match (was, state.in_step) {
+            (false, true) => self.tell(events::STANDBY, name, number),
+            (true, false) => self.tell(events::STANDBY_LOST, name, number),
+            _ => {}
+        }
+        drop(states);
+        self.changed.notify_all();
+    }
+
+    /// Waits until all that are in step have a row on their disks. Those that take too long are lost from then on, and their
+    /// names are said.
+    pub(super) fn confirm(&self, number: u64) -> Vec<usize> {
+        let behind = |states: &mut Vec<Follower>| states.iter().any(|state| state.in_step && state.has < number);
+        let waited = self.changed.wait_timeout_while(self.states(), PATIENCE, behind);
+        let mut states = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let late = states.iter().enumerate().filter(|(_, state)| state.in_step && state.has < number);
+        let late: Vec<_> = late.map(|(at, _)| at).collect();
+        for &at in &late {
+            states[at].in_step = false;
+            // What it was sent long ago does not count: it has to have all once more.
+            states[at].whole = None;
+            self.tell(events::STANDBY_LOST, &self.hosts[at].name, states[at].has);
+        }
+        late
+    }
+
+    /// Has it stand in the log, and says so to who looks at the service's own output.
+    fn tell(&self, event: &'static str, name: &str, has: u64) {
+        if event == events::STANDBY_LOST {
+            eprintln!(
+                "gambeson keyd: the standby {name} does not confirm what is beyond row {has}; changes are acknowledged \
+                 without it"
+            );
+        } else {
+            eprintln!("gambeson keyd: the standby {name} has all through row {has}; changes wait for it from here on");
+        }
+        let event = Event::new(event, &Who::service()).about("standby", name).about("has", has);
+        self.database.submit(move |change| change.log(&event), |_| ());
+    }
+
+    fn states(&self) -> MutexGuard<'_, Vec<Follower>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// So long a change waits for the standbys that are in step.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// So long a standby that has all waits for more before it is told that there is nothing.
+pub(super) const POLL: Duration = Duration::from_secs(3);
+/// About so many bytes of rows go at a time; the records come on top.
+const BATCH: usize = 512 << 10;
+/// What a message has around its batch.
+const MARGIN: usize = 1 << 10;

@@ -1,0 +1,137 @@
+//! A standby's thread: it asks the primary for what comes next, for ever, and hands it what it has written aside.
+
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gambeson_launch::wire::Host;
+use gambeson_link::{Expected, Startpoint};
+
+use super::duty::{Asked, Duty, ask};
+use super::followers::POLL;
+use super::message::{ASIDE, ENDPOINT, FOLLOW, Fed, Follow};
+use crate::Error;
+use crate::database::{Batch, Role};
+
+/// Why a standby does not go on just now.
+enum Trouble {
+    /// The connection, or the disk: it is tried again soon.
+    Passing(String),
+    /// The primary does not take it, or is none.
+    Refused(String),
+    /// Its log is of another history.
+    Apart(String),
+}
+
+pub(super) fn start(duty: &Arc<Duty>) -> Result<(), Error> {
+    let duty = Arc::downgrade(duty);
+    let started = thread::Builder::new().name("gambeson-standby".into()).spawn(move || follow(&duty));
+    started.map(drop).map_err(|why| Error::Site { why: format!("no thread can be started ({why})") })
+}
+
+fn follow(duty: &Weak<Duty>) {
+    let mut there: Option<Startpoint> = None;
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let Some(duty) = duty.upgrade() else { return };
+        // Since it was promoted it follows nobody.
+        let Some(primary) = duty.known().follows.clone() else { return };
+        match duty.follow_on(&primary, &mut there) {
+            Ok(()) => pause = PAUSE_FIRST,
+            Err(_) if duty.database.role().0 == Role::Primary => return,
+            Err(trouble) => {
+                there = None;
+                duty.say(&primary.name, trouble);
+                drop(duty);
+                thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE_LAST);
+            }
+        }
+    }
+}
+
+impl Duty {
+    /// One batch, or the news that there is none.
+    fn follow_on(&self, primary: &Host, there: &mut Option<Startpoint>) -> Result<(), Trouble> {
+        let there = match there {
+            Some(there) => there,
+            None => there.insert(self.attach(primary)?),
+        };
+        let rows = self.database.aside(ROWS).map_err(passing)?;
+        if let Some(last) = rows.last().map(|row| row.number) {
+            ask::<_, ()>(there, ASIDE, &rows, ANSWER)?;
+            self.database.aside_given(last).map_err(passing)?;
+        }
+        let after = self.database.tail();
+        let fed = ask(there, FOLLOW, &Follow { greeting: self.greeting(), after }, POLL + ANSWER)?;
+        let end = match fed {
+            Fed::Nothing => after.number,
+            Fed::NotPrimary(why) => return Err(Trouble::Refused(why)),
+            Fed::Apart(why) => return Err(Trouble::Apart(why)),
+            Fed::Batch { batch, end } => {
+                let batch = Batch::decode(&batch);
+                let batch = batch.ok_or_else(|| {
+                    Trouble::Refused("what it sends is no batch; install the same Gambeson on both hosts".into())
+                })?;
+                self.database.apply(batch).map_err(|why| match why {
+                    Error::NotNext { why, .. } => Trouble::Apart(why),
+                    other => passing(other),
+                })?;
+                end
+            }
+        };
+        let mut known = self.known();
+        if known.trouble.take().is_some() || known.apart.take().is_some() || known.heard.is_none() {
+            eprintln!("gambeson keyd: follows {}", primary.name);
+        }
+        (known.heard, known.end, known.apart) = (Some(Instant::now()), end, None);
+        Ok(())
+    }
+
+    fn attach(&self, primary: &Host) -> Result<Startpoint, Trouble> {
+        let domain = self.domain.upgrade().ok_or_else(|| Trouble::Passing("the service is ending".into()))?;
+        let expected = Expected::Role(format!("dns:{}", primary.name));
+        domain.attach(&*primary.address, &expected, ENDPOINT, CONNECT).map_err(|why| Trouble::Passing(why.to_string()))
+    }
+
+    /// Says once why it does not follow.
+    fn say(&self, primary: &str, trouble: Trouble) {
+        let mut known = self.known();
+        let (why, apart) = match trouble {
+            Trouble::Passing(why) | Trouble::Refused(why) => (why, false),
+            Trouble::Apart(why) => (why, true),
+        };
+        let is_new = if apart { known.apart.is_none() } else { known.trouble.is_none() };
+        if is_new {
+            let until = if apart { "gives nothing" } else { "gives what it has" };
+            eprintln!("gambeson keyd: cannot follow {primary}, tries again, and {until} until then: {why}");
+        }
+        if apart {
+            known.apart = Some(why);
+        } else {
+            known.trouble = Some(why);
+        }
+    }
+}
+
+impl From<Asked> for Trouble {
+    fn from(asked: Asked) -> Self {
+        match asked {
+            Asked::Away(why) => Trouble::Passing(why),
+            Asked::Refused(why) => Trouble::Refused(why),
+        }
+    }
+}
+
+fn passing(why: Error) -> Trouble {
+    Trouble::Passing(why.to_string())
+}
+
+/// Rows of the log aside that go at a time.
+const ROWS: usize = 200;
+/// So long the primary may take to be reached, and to answer.
+const CONNECT: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(10);
+/// Between attempts, at first and at last.
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+const PAUSE_LAST: Duration = Duration::from_secs(3);
