@@ -23,9 +23,9 @@ use gambeson_launch::authority::{Kind, Member, Renewer, renew};
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, Protection};
 use gambeson_site::directory::now;
 
-use crate::page::Live;
+use crate::page::{Following, Live, Standby};
 use crate::rules::Rules;
-use crate::standby::Duty;
+use crate::standby::{Doing, Duty, FollowerState, Standing};
 use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
 use crate::{Database, Error};
 pub(crate) use changes::{effect_of, number_of};
@@ -94,7 +94,7 @@ impl Service {
     /// What the officers' page is to be told of it.
     #[must_use]
     pub fn live(&self) -> Arc<dyn Live> {
-        Arc::new(Connected(Arc::downgrade(&self.domain)))
+        Arc::new(Connected { domain: Arc::downgrade(&self.domain), duty: self.duty() })
     }
 
     /// What it does among those with the same labels.
@@ -110,15 +110,40 @@ impl Service {
     }
 }
 
+/// What the officers' page is told of a service.
+struct Connected {
+    domain: Weak<Domain>,
+    duty: Arc<Duty>,
+}
+
 impl Live for Connected {
     fn clients(&self) -> Option<u64> {
-        let domain = self.0.upgrade()?;
+        let domain = self.domain.upgrade()?;
         domain.sessions().ok().map(|sessions| sessions as u64)
+    }
+
+    fn standbys(&self) -> Vec<Standby> {
+        let Ok(Standing { doing: Doing::Primary { standbys, .. }, .. }) = self.duty.standing() else {
+            return Vec::new();
+        };
+        let seen =
+            |one: FollowerState| Standby { name: one.name, has: one.heard.and(Some(one.has)), heard: ago(one.heard) };
+        standbys.into_iter().map(seen).collect()
+    }
+
+    fn following(&self) -> Option<Following> {
+        let Ok(Standing { doing: Doing::Standby { primary, heard, behind, .. }, .. }) = self.duty.standing() else {
+            return None;
+        };
+        let has = heard.map(|_| self.duty.tail().number + behind);
+        Some(Following { primary, has, heard: ago(heard) })
     }
 }
 
-/// What the officers' page is told of a service.
-struct Connected(Weak<Domain>);
+/// When that was, in seconds since 1970.
+fn ago(seconds: Option<u64>) -> Option<u64> {
+    seconds.map(|seconds| now().saturating_sub(seconds))
+}
 
 /// So long a session whose connection is lost may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -243,6 +243,11 @@ impl Duty {
         Ok(Standing { term, doing })
     }
 
+    /// What its log ends with.
+    pub(crate) fn tail(&self) -> Tail {
+        self.database.tail()
+    }
+
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
