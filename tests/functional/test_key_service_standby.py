@@ -133,8 +133,9 @@ def test_a_standby_gives_what_its_primary_has(cluster: Cluster, first: subproces
         # It gives keys, and what it gives is in the primary's log soon.
         text = cluster.root / "h3" / "home" / "patients"
         text.write_text("Ann's patients\n")
-        cluster.done("h3", BOTH, "file", "seal", "--label", "clinical", str(text))
-        assert cluster.done("h3", "keyd://h2", "file", "cat", str(text)) == "Ann's patients\n"
+        sealed = str(text.with_suffix(".sealed"))
+        cluster.done("h3", BOTH, "file", "seal", "--label", "clinical", str(text), sealed)
+        assert cluster.done("h3", "keyd://h2", "file", "cat", sealed) == "Ann's patients\n"
 
         def given(keys: str) -> list[dict[str, Any]]:
             rows = cluster.audit("h3", keys, "clinical")
@@ -147,7 +148,7 @@ def test_a_standby_gives_what_its_primary_has(cluster: Cluster, first: subproces
         first.kill()
         first.wait(10)
         # The next one answers: reads go on, changes do not.
-        assert cluster.done("h3", BOTH, "file", "cat", str(text)) == "Ann's patients\n"
+        assert cluster.done("h3", BOTH, "file", "cat", sealed) == "Ann's patients\n"
         assert "which alone makes changes, is away" in cluster.refused("h3", BOTH, "key", "rotate", "clinical")
         waiting = [row for row in cluster.audit("h3", BOTH, "clinical") if row.get("aside")]
         assert [row["event"] for row in waiting] == ["get"]
@@ -217,7 +218,8 @@ def test_both_go_on_alone_and_meet_again(cluster: Cluster, first: subprocess.Pop
         cluster.cable("h2", "down")
         begun = time.monotonic()
         cluster.done("h3", "keyd://h1", "key", "create", "alone")
-        assert time.monotonic() - begun < 15
+        # It was waited for, and not for ever.
+        assert 1.8 < time.monotonic() - begun < 15
         assert not cluster.in_step()
         assert "standby-lost" in {row["event"] for row in cluster.audit("h3", "keyd://h1")}
         # The next one waits for nobody.
@@ -254,9 +256,7 @@ def test_both_go_on_alone_and_meet_again(cluster: Cluster, first: subprocess.Pop
         assert second.poll() is None
 
 
-def test_a_cut_shorter_than_the_patience_of_links_loses_nothing(
-    cluster: Cluster, first: subprocess.Popen[str]
-) -> None:
+def test_a_cut_shorter_than_the_patience_of_links_loses_nothing(cluster: Cluster, first: subprocess.Popen[str]) -> None:
     assert first.poll() is None
     cluster.follows("h2", "h1")
     with cluster.serving("h2") as second:
