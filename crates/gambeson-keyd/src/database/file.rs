@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::envelope::{Envelope, State};
@@ -185,6 +186,9 @@ impl Place {
             Purpose::Alone => "PRAGMA journal_mode = DELETE;",
         };
         connection.execute_batch(&format!("{SETTINGS}{mode}")).map_err(self.sqlite(doing))?;
+        // Else SQLite prepares queries anew for each value, which was a fifth of the writer's time.
+        let steady = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
+        steady.map_err(self.sqlite(doing))?;
         connection.set_prepared_statement_cache_capacity(64);
         Ok(connection)
     }
