@@ -141,7 +141,7 @@ def test_everybody_may_and_officers_see_without_reading(served: KeySite, ann: Pe
     ann.does("key", "rotate", "clinical")
     assert "as they were written" in olga.does("key", "audit", "--verify", "--since", tail)
     other = tail[:-1] + ("0" if tail[-1] != "0" else "1")
-    assert "never ended with" in olga.refuses(USAGE, "key", "audit", "--verify", "--since", other)
+    assert "never ended with" in olga.refuses(REFUSED, "key", "audit", "--verify", "--since", other)
     assert "keyd.toml does not name user:ann" in ann.refuses(NOT_PERMITTED, "key", "audit")
     assert "keyd.toml does not name user:bob" in bob.refuses(NOT_PERMITTED, "key", "audit", "--verify")
 

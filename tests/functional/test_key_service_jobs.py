@@ -39,7 +39,7 @@ file = MPI.File.Open(MPI.COMM_WORLD, sys.argv[1], MPI.MODE_RDONLY)
 some = bytearray(10)
 file.Read_at_all(0, some)
 file.Close()
-print("read", some.decode(), flush=True)
+print("read " + some.decode() + "\\n", end="", flush=True)
 """
 
 
@@ -83,7 +83,8 @@ def test_a_job_writes_and_reads_under_a_label_of_the_service(site: KeySite, ann:
     assert {row["who"]["name"] for row in ann.audit("clinical") if row["event"] == "anchor"} == {"user:ann"}
     # Somebody who may not read is told so, and then may.
     refused = run(bob, mpi, READ, str(file))
-    assert refused.status != 0 and f'the key service {site.keys} gives you no label "clinical"' in refused.output
+    # Of long sentences the MPI library shows both ends.
+    assert refused.status != 0 and "gambeson key grant clinical YOU --read" in refused.output, refused.output
     ann.does("key", "grant", "clinical", "bob", "--read")
     assert run(bob, mpi, READ, str(file)).check().stdout.count("read AAAAAAAAAA") == 3
     # Who may only read does not write.
@@ -125,7 +126,7 @@ def test_an_old_file_is_noticed_by_a_job(ann: Person, mpi: Mpi) -> None:
     run(ann, mpi, WRITE, str(file)).check()
     file.write_bytes(old)
     refused = run(ann, mpi, READ, str(file))
-    assert refused.status != 0 and "old version" in refused.output, refused.output
+    assert refused.status != 0 and "the key store has seen generation" in refused.output, refused.output
 
 
 def test_a_service_that_is_away(site: KeySite, ann: Person, mpi: Mpi) -> None:

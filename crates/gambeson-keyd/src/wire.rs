@@ -272,6 +272,8 @@ pub enum Kind {
         /// Which.
         held: u64,
     },
+    /// What is there is not what was written.
+    Distrusted,
     /// The service follows another, which makes changes.
     Standby,
     /// The service cannot, now.

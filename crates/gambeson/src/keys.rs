@@ -243,7 +243,10 @@ pub(crate) fn for_job(passphrase_file: Option<&Path>, given: Option<Given>) -> R
 }
 
 /// What a key service is being asked for a job, while the job is made.
-pub(crate) struct Given(JoinHandle<Result<(Zeroizing<Vec<u8>>, Client), KeyError>>);
+pub(crate) struct Given(JoinHandle<Result<RingAndClient, KeyError>>);
+
+/// A ring, as ranks get it, and who is told of their anchors.
+type RingAndClient = (Zeroizing<Vec<u8>>, Client);
 
 /// Begins to ask the key service, if the user's keys are in one, once for all that a job's ranks may use.
 pub(crate) fn ask_for_job(job: [u8; 16]) -> Option<Given> {

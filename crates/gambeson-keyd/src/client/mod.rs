@@ -342,6 +342,7 @@ impl Client {
                 Ok(KeyError::OlderAnchor { store, file: *file, held, given: *generation })
             }
             (Kind::Senseless, _) => Ok(KeyError::Unfit { store, why: sentence }),
+            (Kind::Distrusted, _) => Ok(KeyError::Exposed { store, why: sentence }),
             _ => Ok(KeyError::NotGranted { store, why: sentence }),
         }
     }

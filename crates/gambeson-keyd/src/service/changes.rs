@@ -108,7 +108,7 @@ pub(super) fn compare(
     held: impl Fn(&str) -> Result<Option<LabelRecord>, Error>,
     who: &Who,
     ring: &[u8],
-) -> Result<Result<Vec<(String, u8)>, (String, Refusal)>, Error> {
+) -> Result<Compared, Error> {
     let given = Ring::carried("what is to be imported", ring)?;
     let mut here = Vec::new();
     for entry in given.labels() {
@@ -200,6 +200,9 @@ pub(crate) fn rights(rights: Rights) -> String {
 pub(super) fn name(who: &Who) -> &str {
     who.roles.last().unwrap_or(&who.name)
 }
+
+/// What becomes of labels, or the one that somebody may not administer.
+pub(super) type Compared = Result<Vec<(String, u8)>, (String, Refusal)>;
 
 const EFFECTS: [Effect; 5] = [Effect::Adds, Effect::Extends, Effect::Replaces, Effect::Keeps, Effect::Refuses];
 

@@ -171,3 +171,129 @@ pub(super) const POLL: Duration = Duration::from_secs(3);
 const BATCH: usize = 512 << 10;
 /// What a message has around its batch.
 const MARGIN: usize = 1 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use gambeson_keys::cipher;
+    use gambeson_master::{MasterError, MasterKey};
+    use gambeson_proto::secret::Secret32;
+
+    use super::*;
+    use crate::database::Batch;
+
+    struct Master;
+
+    impl MasterKey for Master {
+        fn name(&self) -> String {
+            "a master key in memory".into()
+        }
+
+        fn wrap(&self, context: &[u8], key: &Secret32) -> Result<Vec<u8>, MasterError> {
+            let sealed = cipher::seal(&Secret32::from_bytes([7; 32]), context, key.as_bytes());
+            sealed.map_err(|why| MasterError::Unavailable(why.to_string()))
+        }
+
+        fn unwrap(&self, context: &[u8], wrapped: &[u8]) -> Result<Secret32, MasterError> {
+            let key = cipher::open(&Secret32::from_bytes([7; 32]), context, wrapped);
+            let key = key.ok_or(MasterError::NotWrappedByIt("it is not the key".into()))?;
+            Ok(Secret32::filled(|secret| secret.copy_from_slice(&key)))
+        }
+    }
+
+    /// A primary that knows h2, and h2's database, in a folder that goes when it goes.
+    struct Pair {
+        folder: PathBuf,
+        primary: Database,
+        standby: Database,
+        followers: Followers,
+    }
+
+    impl Pair {
+        fn new(name: &str) -> Self {
+            use std::os::unix::fs::DirBuilderExt;
+            let folder = std::env::temp_dir().join(format!("gambeson-followers-{}-{name}", std::process::id()));
+            std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+            let primary = Database::create(&folder.join("primary.db"), &Master).unwrap();
+            let standby = Database::create_standby(&folder.join("standby.db"), &Master, &primary.seed()).unwrap();
+            let followers = Followers::new(primary.clone(), vec![super::super::host_of("h2").unwrap()]);
+            Pair { folder, primary, standby, followers }
+        }
+
+        /// A row of the primary's, and its number.
+        fn change(&self) -> u64 {
+            let event = Event::new(events::GET, &Who::service());
+            self.primary.change(move |change| change.log(&event)).unwrap();
+            self.primary.tail().number
+        }
+
+        /// One step of the standby's.
+        fn follow(&self) {
+            match self.followers.feed(0, &self.standby.tail()).unwrap() {
+                Fed::Batch { batch, .. } => drop(self.standby.apply(Batch::decode(&batch).unwrap()).unwrap()),
+                Fed::Nothing => {}
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn is_in_step(&self) -> bool {
+            self.followers.list()[0].in_step
+        }
+    }
+
+    impl Drop for Pair {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    #[test]
+    fn a_change_waits_for_who_is_in_step_and_for_nobody_else() {
+        let pair = Pair::new("waits");
+        let begun = Instant::now();
+        assert!(pair.followers.confirm(pair.change()).is_empty(), "it never was in step");
+        pair.follow();
+        // That it got all is known when it asks for more.
+        assert!(!pair.is_in_step());
+        pair.follow();
+        assert!(pair.is_in_step() && begun.elapsed() < PATIENCE);
+
+        let number = pair.change();
+        std::thread::scope(|scope| {
+            let confirmed = scope.spawn(|| pair.followers.confirm(number));
+            while pair.followers.list()[0].has < number {
+                pair.follow();
+            }
+            assert!(confirmed.join().unwrap().is_empty());
+        });
+        assert!(pair.standby.tail().number >= number);
+
+        let (number, begun) = (pair.change(), Instant::now());
+        assert_eq!(pair.followers.confirm(number), [0]);
+        assert!(begun.elapsed() >= PATIENCE && !pair.is_in_step());
+        let begun = Instant::now();
+        assert!(pair.followers.confirm(pair.change()).is_empty());
+        assert!(begun.elapsed() < PATIENCE);
+        // An old batch does not bring it back in step; all that is there does.
+        while pair.standby.tail() != pair.primary.tail() {
+            pair.follow();
+        }
+        pair.follow();
+        assert!(pair.is_in_step());
+        let rows = pair.primary.read(|here| here.log(1, 100)).unwrap();
+        let told: Vec<_> =
+            rows.iter().map(|row| row.event.as_str()).filter(|event| event.starts_with("standby")).collect();
+        assert_eq!(told, [events::STANDBY, events::STANDBY_LOST, events::STANDBY]);
+    }
+
+    #[test]
+    fn what_another_history_ends_with_confirms_nothing() {
+        let pair = Pair::new("history");
+        let number = pair.change();
+        for tail in [Tail { number, hash: [1; 32] }, Tail { number: number + 5, ..pair.primary.tail() }] {
+            assert!(matches!(pair.followers.feed(0, &tail).unwrap(), Fed::Apart(_)));
+            assert_eq!((pair.followers.list()[0].has, pair.is_in_step()), (0, false));
+        }
+    }
+}

@@ -59,7 +59,7 @@ impl Duty {
     /// Draws the consequences of what somebody says whose word counts.
     pub(super) fn judge(&self, name: &str, greeting: &Greeting) {
         let (role, term) = self.database.role();
-        if greeting.id != self.database.id() {
+        if greeting.id != self.database.id() || greeting.term > TERM_MAX {
             return;
         }
         if role == Role::Standby {
@@ -103,6 +103,8 @@ impl Duty {
     }
 }
 
+/// So often nobody was ever promoted: who says so lies, and there would be no term beyond it for long.
+const TERM_MAX: u64 = 1 << 32;
 /// How often others are asked.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// So long another may take to answer.

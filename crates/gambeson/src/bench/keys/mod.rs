@@ -103,7 +103,11 @@ pub(crate) fn bench(wanted: &Wanted, load: [f64; 3], progress: &ProgressBar) -> 
         let rotate = move |client: &Client, who: usize, turn: usize| {
             // A label has no more versions than that.
             let label = format!("rotated-{round}-{who}-{}", turn / VERSIONS);
-            if turn % VERSIONS == 0 { client.create(&label, None) } else { client.rotate(&label, None).map(drop) }
+            if turn.is_multiple_of(VERSIONS) {
+                client.create(&label, None)
+            } else {
+                client.rotate(&label, None).map(drop)
+            }
         };
         report.rotations.push(changes(&service, wanted.time, rotate)?);
         progress.inc(2);
