@@ -402,6 +402,8 @@ fn metrics_count_what_the_log_says() {
     }
     assert!(value(&answer.body, "gambeson_keyd_database_bytes") > 10_000.0);
     assert!(value(&answer.body, "gambeson_keyd_commit_seconds_count") >= 2.0);
+    let commits = value(&answer.body, "gambeson_keyd_commit_seconds_count");
+    assert!((value(&answer.body, "gambeson_keyd_commit_seconds_bucket{le=\"+Inf\"}") - commits).abs() < 0.1);
     assert!(value(&answer.body, "gambeson_keyd_page_certificate_seconds") > 6.0 * DAY as f64);
     assert!(value(&answer.body, "gambeson_keyd_backup_age_seconds") < 60.0);
     assert!(!answer.body.contains("scans") && !answer.body.contains("user:"), "{}", answer.body);

@@ -32,7 +32,7 @@ pub(super) enum Wanted {
 #[derive(Debug)]
 pub(super) struct Unwanted {
     /// Who he is, if the site knows him.
-    pub(super) who: Option<Who>,
+    pub(super) who: Option<Box<Who>>,
     /// What he is told.
     pub(super) sentence: String,
     /// What the log says of it.
@@ -85,7 +85,7 @@ impl Admission {
             );
             ("keyd.toml names none of his roles under officers", sentence)
         };
-        Err(Unwanted { who: Some(who), sentence, reason })
+        Err(Unwanted { who: Some(Box::new(who)), sentence, reason })
     }
 }
 

@@ -57,7 +57,7 @@ impl Label {
         self.versions.last().expect("a label has a version")
     }
 
-    /// When the first of what is good now ends: the newest version, or a grant.
+    /// When its newest version ends.
     fn ends(&self) -> u64 {
         self.newest().expires.unwrap_or(u64::MAX)
     }

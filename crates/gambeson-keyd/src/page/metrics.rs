@@ -60,7 +60,7 @@ impl EncodeMetric for Commits {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let commits = self.0.commits();
         let classes = commits.classes();
-        let bounds = BOUNDS.into_iter().chain([f64::MAX]);
+        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<_> = bounds.zip(classes).collect();
         encoder.encode_histogram::<NoLabelSet>(commits.seconds(), classes.iter().sum(), &buckets, None)
     }
