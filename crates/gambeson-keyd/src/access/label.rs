@@ -94,9 +94,9 @@ impl LabelRecord {
         let (&format, rest) = bytes.split_first().ok_or(Malformed)?;
         let (length, rest) = rest.split_first_chunk().ok_or(Malformed)?;
         let (entry, grants) = rest.split_at_checked(u32::from_be_bytes(*length) as usize).ok_or(Malformed)?;
-        let grants: Vec<Grant> = postcard::from_bytes(grants).map_err(|_| Malformed)?;
+        let (grants, rest): (Vec<Grant>, _) = postcard::take_from_bytes(grants).map_err(|_| Malformed)?;
         let ascending = grants.is_sorted_by(|one, next| one.who < next.who);
-        let legal = format == FORMAT && ascending && grants.iter().all(Grant::is_legal);
+        let legal = format == FORMAT && rest.is_empty() && ascending && grants.iter().all(Grant::is_legal);
         if legal { Ok(LabelRecord { entry: Entry::decode(entry)?, grants }) } else { Err(Malformed) }
     }
 

@@ -1,0 +1,11 @@
+//! The database by its interface, and its file by SQLite's.
+
+mod anchors;
+mod backups;
+mod changes;
+mod harness;
+mod kill;
+mod rights;
+mod standbys;
+mod tampering;
+mod throughput;
