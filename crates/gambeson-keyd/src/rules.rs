@@ -20,8 +20,7 @@ use serde::Deserialize;
 
 use crate::Error;
 
-/// Where a key service listens, if nobody says otherwise.
-pub const PORT: u16 = 7201;
+pub use gambeson_launch::services::PORT;
 
 /// The rules of one service.
 #[derive(Clone, Debug, Deserialize)]

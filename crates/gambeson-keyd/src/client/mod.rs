@@ -3,8 +3,6 @@
 //! Services are tried in the order of their names. Who does not answer in a moment, or has only part of it, is passed over
 //! for as long as another does: keys come from any of them, and changes are the primary's.
 
-mod place;
-
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +11,7 @@ use gambeson_keys::{Anchor, Anchorage, Direction, Effect, KeyError, KeyRing, Rin
 use gambeson_launch::requester;
 use gambeson_link::{Domain, Expected, Startpoint};
 
-pub use place::Place;
+pub use gambeson_launch::services::Place;
 
 use crate::service::effect_of;
 use crate::wire::{
