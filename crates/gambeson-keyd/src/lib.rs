@@ -12,7 +12,8 @@
 //! wire: questions and answers
 //!   ├── service ── rules: what its administrator decides
 //!   │     └── control: a socket for its administrator, on its host
-//!   └── client ── place: addresses of services
+//!   └── client
+//! partitions: hosts' secrets, in records of the same database
 //! ```
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod control;
 
 pub mod database;
 mod error;
+pub mod partitions;
 pub mod recipient;
 pub mod rules;
 pub mod service;

@@ -4,10 +4,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use gambeson_keys::KeyError;
-use gambeson_link::{Peer, Request};
+use gambeson_link::Request;
 use gambeson_site::directory::now;
 
-use super::{changes, looks, uses};
+use super::{changes, looks, partitions, uses};
 use crate::database::Transaction;
 use crate::rules::Rules;
 use crate::wire::{self, Answer, Kind, Question, Refused};
@@ -17,13 +17,17 @@ use crate::{Database, Error, Event, Who};
 pub(super) struct Desk {
     pub(super) database: Database,
     pub(super) rules: Rules,
+    /// What this host is called.
+    pub(super) host: String,
+    /// The hash of its key.
+    pub(super) key: String,
     since: u64,
     /// Answers on their way out: the database's thread does not seal them.
     out: Sender<(Request, Result<Answer, Error>)>,
 }
 
 impl Desk {
-    pub(super) fn open(database: Database, rules: Rules) -> Result<Self, Error> {
+    pub(super) fn open(database: Database, rules: Rules, host: String, key: String) -> Result<Self, Error> {
         let (out, answers) = channel::<(Request, _)>();
         let thread = thread::Builder::new().name("gambeson-answers".into()).spawn(move || {
             for (request, outcome) in answers {
@@ -31,7 +35,7 @@ impl Desk {
             }
         });
         thread.map_err(|cause| Error::Site { why: format!("no thread can be started ({cause})") })?;
-        Ok(Desk { database, rules, since: now(), out })
+        Ok(Desk { database, rules, host, key, since: now(), out })
     }
 
     pub(super) fn since(&self) -> u64 {
@@ -40,7 +44,7 @@ impl Desk {
 
     /// What uses keys or changes something. It returns at once.
     pub(super) fn ask(&self, request: Request) {
-        let who = who(&request.peer);
+        let who = Who::of(&request.peer);
         match wire::decode(&request.payload) {
             Err(why) => self.hand_out(request, Err(Error::Senseless { why })),
             Ok(Question::Keys { labels, want, purpose }) => {
@@ -73,13 +77,21 @@ impl Desk {
                 let may = crate::rules::covers(&self.rules.create, &who.roles);
                 self.submit(request, move |change| changes::import(change, &who, may, ring.as_bytes(), &agreed));
             }
+            Ok(Question::Partition { name, change: what }) => {
+                let may = partitions::may(self, &who);
+                self.submit(request, move |change| partitions::change(change, &who, may, &name, &what));
+            }
+            Ok(Question::TakePartitions { records }) => {
+                let may = partitions::may(self, &who);
+                self.submit(request, move |change| partitions::take(change, &who, may, &records));
+            }
             Ok(_) => self.hand_out(request, Err(misdirected())),
         }
     }
 
     /// What only looks, on a thread of its own.
     pub(super) fn look(&self, request: Request) {
-        let who = who(&request.peer);
+        let who = Who::of(&request.peer);
         let outcome = match wire::decode(&request.payload) {
             Err(why) => Err(Error::Senseless { why }),
             Ok(question) => looks::answer(self, &who, question),
@@ -105,16 +117,6 @@ impl Desk {
 /// What is asked by the other handler.
 pub(super) fn misdirected() -> Error {
     Error::Senseless { why: "the question is not for this handler; install the same Gambeson on all hosts".to_owned() }
-}
-
-/// Who asks, as his certificate and his connection say.
-fn who(peer: &Peer) -> Who {
-    let from = match peer.address {
-        Some(address) if !peer.host.is_empty() => format!("{} ({address})", peer.host),
-        Some(address) => address.to_string(),
-        None => peer.host.clone(),
-    };
-    Who { name: peer.name.clone(), roles: peer.roles.clone(), key: peer.key.to_string(), from }
 }
 
 fn answer(request: Request, outcome: Result<Answer, Error>) {

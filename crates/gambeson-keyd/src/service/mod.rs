@@ -4,6 +4,7 @@
 //!  question ── desk ── uses, changes: decided and logged in the database's own thread ── commit ──┐
 //!               │                                                                                 │
 //!               └── looks: on threads of their own             answer, once it is on the disk <───┘
+//!  hosts' daemons ── partitions' distribution: an endpoint of its own ── the same transactions
 //! ```
 //! What uses keys is decided in the same transaction that its row of the log is written in: nothing goes out that is not in
 //! the log, and in the order of the log nobody has a key that was taken from him before.
@@ -11,6 +12,7 @@
 mod changes;
 mod desk;
 mod looks;
+mod partitions;
 mod uses;
 
 use std::net::SocketAddr;
@@ -19,9 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gambeson_launch::authority::{Kind, Member, Renewer, renew};
+use gambeson_launch::partitions::Distribution;
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, Protection};
 use gambeson_site::directory::now;
 
+use crate::partitions::Vault;
 use crate::rules::Rules;
 use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
 use crate::{Database, Error};
@@ -44,6 +48,7 @@ pub struct Setup {
 pub struct Service {
     _renewer: Renewer,
     _endpoint: Endpoint,
+    _partitions: Distribution,
     domain: Arc<Domain>,
     desk: Arc<Desk>,
 }
@@ -55,6 +60,7 @@ impl Service {
     /// When the host's identity cannot be used, or an address not be listened on.
     pub fn open(setup: Setup) -> Result<Self, Error> {
         let Setup { folder, host, rules, database } = setup;
+        let say = |why: &str| eprintln!("gambeson keyd: {why}");
         let member = Member::read(&folder, Kind::Host)?;
         // On the authority's own host that works even when it has expired; others are told what to do then.
         if member.validity.until < now() {
@@ -63,10 +69,10 @@ impl Service {
         let member = Member::read(&folder, Kind::Host)?;
         let mut config = Config::new(member.again()?, member.trust()?);
         config.listen.clone_from(&rules.listen);
-        (config.host, config.shm) = (host, false);
+        (config.host, config.shm) = (host.clone(), false);
         (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
         let domain = Arc::new(Domain::open(config)?);
-        let desk = Arc::new(Desk::open(database, rules)?);
+        let desk = Arc::new(Desk::open(database.clone(), rules, host, member.identity.key_hash().to_string())?);
         let (asked, looked) = (desk.clone(), desk.clone());
         let handlers = Handlers::new()
             .queued(ASK, move |request| asked.ask(request))
@@ -74,8 +80,9 @@ impl Service {
         let attributes = Attributes::default().protection(Protection::Privacy).message_max(LENGTH_MAX);
         let endpoint = domain.endpoint(attributes, handlers)?;
         endpoint.publish(ENDPOINT, &["user", "host"], [])?;
-        let renewer = Renewer::start(&domain, folder, Kind::Host, None, |why| eprintln!("gambeson keyd: {why}"))?;
-        Ok(Service { _renewer: renewer, _endpoint: endpoint, domain, desk })
+        let partitions = Distribution::open(&domain, Arc::new(Vault(database)), None, say)?;
+        let renewer = Renewer::start(&domain, folder, Kind::Host, None, say)?;
+        Ok(Service { _renewer: renewer, _endpoint: endpoint, _partitions: partitions, domain, desk })
     }
 
     /// Where it listens.

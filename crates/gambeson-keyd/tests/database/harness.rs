@@ -49,11 +49,11 @@ impl MasterKey for Master {
     }
 
     fn wrap(&self, context: &[u8], key: &Secret32) -> Result<Vec<u8>, MasterError> {
-        cipher::seal(&self.key(), context, key.as_bytes()).map_err(|why| MasterError(why.to_string()))
+        cipher::seal(&self.key(), context, key.as_bytes()).map_err(|why| MasterError::Unavailable(why.to_string()))
     }
 
     fn unwrap(&self, context: &[u8], wrapped: &[u8]) -> Result<Secret32, MasterError> {
-        let key = cipher::open(&self.key(), context, wrapped).ok_or(MasterError("it is not the key".into()))?;
+        let key = cipher::open(&self.key(), context, wrapped).ok_or(MasterError::NotWrappedByIt("it is not the key".into()))?;
         Ok(Secret32::filled(|secret| secret.copy_from_slice(&key)))
     }
 }

@@ -5,6 +5,7 @@ mod backups;
 mod changes;
 mod harness;
 mod kill;
+mod partitions;
 mod rights;
 mod standbys;
 mod tampering;

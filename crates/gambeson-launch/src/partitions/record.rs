@@ -51,7 +51,7 @@ pub(super) struct Partner {
 }
 
 /// The secret that a partition has.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
     pub(super) number: u32,
     /// In seconds since 1970.
