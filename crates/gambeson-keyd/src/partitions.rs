@@ -48,7 +48,8 @@ pub fn take<'r>(
 ) -> Result<(), Error> {
     let decoded = records.into_iter().map(|(name, bytes)| Some((name.to_owned(), Record::decode(bytes)?)));
     let records: Option<Vec<_>> = decoded.collect();
-    let none = || Error::Senseless { why: "what was sent is no partition; install the same Gambeson on all hosts".into() };
+    let none =
+        || Error::Senseless { why: "what was sent is no partition; install the same Gambeson on all hosts".into() };
     let records = records.ok_or_else(none)?;
     with(open, who, |drawer| take_in(drawer, &records), |event| event.about("did", "move")).map(drop)
 }

@@ -318,7 +318,8 @@ impl State {
         }
         // Newcomers come last, so that each is listened to before others can take its place.
         for _ in 0..STRANGERS_MAX {
-            if !self.patience.lasts() {
+            let is_full = self.strangers.len() == STRANGERS_MAX;
+            if !self.patience.lasts() || is_full && !self.strangers.iter().any(Stranger::has_had_its_time) {
                 break;
             }
             let began = Instant::now();
@@ -345,7 +346,8 @@ impl State {
         }
         // Who came long ago and said nothing makes room, so that nobody is kept out by those who do that.
         if self.strangers.len() == STRANGERS_MAX {
-            let (longest, _) = self.strangers.iter().enumerate().min_by_key(|(_, other)| other.turn()).expect("full");
+            let spent = self.strangers.iter().enumerate().filter(|(_, other)| other.has_had_its_time());
+            let (longest, _) = spent.min_by_key(|(_, other)| other.turn()).expect("it was looked at");
             self.strangers.swap_remove(longest);
             self.refused(None);
         }

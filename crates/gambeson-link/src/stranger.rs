@@ -16,6 +16,9 @@ use crate::state::{SessionKey, State};
 
 /// How long a stranger may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Of it so long in any case, if others want its place: who says nothing, and who has begun.
+const LISTENED: Duration = Duration::from_millis(250);
+const GREETED: Duration = Duration::from_secs(1);
 
 pub(crate) struct Stranger {
     carrier: Option<Box<dyn Carrier>>,
@@ -145,6 +148,13 @@ impl Stranger {
     /// Who goes first when there are too many: those who are silent, and of them the oldest.
     pub(crate) fn turn(&self) -> (bool, Instant) {
         (!matches!(self.stage, Stage::Silent), self.since)
+    }
+
+    /// Whether it has had its time, so that its place is another's where there are too many. Who comes with a thousand others
+    /// is not sent away for that: they wait in the system's queue until there is a place.
+    pub(crate) fn has_had_its_time(&self) -> bool {
+        let time = if matches!(self.stage, Stage::Silent) { LISTENED } else { GREETED };
+        self.since.elapsed() > time
     }
 
     /// Before a sleep; whether there is something to do after all.

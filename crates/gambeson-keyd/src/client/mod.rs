@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use gambeson_keys::{Anchor, Anchorage, Direction, Effect, KeyError, KeyRing, Ring};
@@ -324,7 +325,17 @@ impl Client {
         let host = &hosts[at];
         let patience = if hosts.len() > 1 { CONNECT_FIRST } else { CONNECT };
         let expected = Expected::Role(format!("dns:{}", host.name));
-        let made = Arc::new(self.0.domain.attach(&*host.address, &expected, ENDPOINT, patience)?);
+        let mut pauses = PAUSES.iter();
+        let made = loop {
+            match self.0.domain.attach(&*host.address, &expected, ENDPOINT, patience) {
+                Ok(made) => break Arc::new(made),
+                // A service whose places are all taken closes connections; who comes again in a moment finds one.
+                Err(cause @ (gambeson_link::Error::Refused(_) | gambeson_link::Error::Lost(_))) if is_cut(&cause) => {
+                    thread::sleep(*pauses.next().ok_or(cause)?);
+                }
+                Err(cause) => return Err(cause),
+            }
+        };
         *there = Some(made.clone());
         Ok((made, false))
     }
@@ -421,6 +432,15 @@ fn told(error: KeyError) -> Told {
         error => Told::Refused(error.to_string()),
     }
 }
+
+/// Whether a connection was cut in its handshake.
+fn is_cut(cause: &gambeson_link::Error) -> bool {
+    cause.to_string().contains("closed")
+}
+
+/// Between attempts at a service that closes connections.
+const PAUSES: [Duration; 4] =
+    [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(800), Duration::from_millis(1600)];
 
 fn unreachable(place: &Place, why: String) -> KeyError {
     KeyError::Unreachable { store: place.to_string(), why }

@@ -50,9 +50,9 @@ fn admit(change: &mut Transaction<'_>, who: &Who, may: Result<bool, Error>) -> R
 pub(super) fn list(desk: &Desk, who: &Who, officer: bool) -> Result<Answer, Error> {
     if !officer && !covers(&desk.rules.partitions, &who.roles) {
         let owned = who.clone();
-        return desk.database.change(move |change| {
-            Err(refuse(change, &owned, "partitions", None, REASON, sentence(&owned)))
-        });
+        return desk
+            .database
+            .change(move |change| Err(refuse(change, &owned, "partitions", None, REASON, sentence(&owned))));
     }
     let partitions = desk.database.read(partitions::all)?;
     Ok(Answer::Partitions { partitions, host: desk.host.clone(), key: desk.key.clone() })

@@ -149,11 +149,7 @@ fn a_master_key_that_does_not_serve_changes_nothing() {
         ) -> Result<Vec<u8>, gambeson_master::MasterError> {
             Ok(vec![1])
         }
-        fn unwrap(
-            &self,
-            _: &[u8],
-            _: &[u8],
-        ) -> Result<gambeson_proto::secret::Secret32, gambeson_master::MasterError> {
+        fn unwrap(&self, _: &[u8], _: &[u8]) -> Result<gambeson_proto::secret::Secret32, gambeson_master::MasterError> {
             Ok(gambeson_proto::secret::Secret32::from_bytes([1; 32]))
         }
     }

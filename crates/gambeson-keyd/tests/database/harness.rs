@@ -53,7 +53,8 @@ impl MasterKey for Master {
     }
 
     fn unwrap(&self, context: &[u8], wrapped: &[u8]) -> Result<Secret32, MasterError> {
-        let key = cipher::open(&self.key(), context, wrapped).ok_or(MasterError::NotWrappedByIt("it is not the key".into()))?;
+        let key = cipher::open(&self.key(), context, wrapped)
+            .ok_or(MasterError::NotWrappedByIt("it is not the key".into()))?;
         Ok(Secret32::filled(|secret| secret.copy_from_slice(&key)))
     }
 }
@@ -107,9 +108,8 @@ pub(crate) fn rotate(database: &Database, label: &str) -> Result<u32, Error> {
 pub(crate) fn delete(database: &Database, label: &str) -> Result<(), Error> {
     let ann = person("ann");
     let label = label.to_owned();
-    database.change(move |transaction| {
-        transaction.delete_label(&label, &Event::new(events::DELETE, &ann).label(&label))
-    })
+    database
+        .change(move |transaction| transaction.delete_label(&label, &Event::new(events::DELETE, &ann).label(&label)))
 }
 
 pub(crate) fn grant(database: &Database, label: &str, who: &str, rights: Rights) {

@@ -6,9 +6,7 @@ use gambeson_keyd::audit::events;
 use gambeson_keyd::database::{Batch, Role};
 use gambeson_keyd::{Database, Error, Event, LabelRecord};
 
-use crate::harness::{
-    Folder, Master, create, delete, get, grant, log, person, rotate, versions, with_label,
-};
+use crate::harness::{Folder, Master, create, delete, get, grant, log, person, rotate, versions, with_label};
 
 const LARGE: usize = 1 << 20;
 
@@ -201,7 +199,8 @@ fn promotion_keeps_what_came_ahead_of_the_log_and_what_was_told_aside() {
     assert_eq!(versions(&standby, "clinical"), Some(4));
     let given = get(&standby, "clinical", &person("ann")).unwrap();
     // The first three versions are the primary's, but for the time at which they were narrowed.
-    let secrets = |keys: &[u8]| keys[1 + 8 + 2..].chunks(93).take(3).map(|version| version[60..92].to_vec()).collect::<Vec<_>>();
+    let secrets =
+        |keys: &[u8]| keys[1 + 8 + 2..].chunks(93).take(3).map(|version| version[60..92].to_vec()).collect::<Vec<_>>();
     assert_eq!(secrets(&given), secrets(&keys));
     assert_eq!(versions(&standby, "gone"), None);
     create(&standby, "gone").unwrap();

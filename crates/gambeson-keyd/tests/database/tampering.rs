@@ -28,7 +28,8 @@ fn altered(sql: &str) -> String {
 #[test]
 fn each_alteration_of_the_log_is_noticed_where_it_is() {
     let columns = ["time = 1", "event = 'x'", "label = NULL", "label = 'x'", "file = zeroblob(16)", "who = '{}'"];
-    let columns = columns.into_iter().chain(["about = '{\"x\":1}'", "hash = zeroblob(32)", "record = NULL", "sealed = NULL"]);
+    let columns =
+        columns.into_iter().chain(["about = '{\"x\":1}'", "hash = zeroblob(32)", "record = NULL", "sealed = NULL"]);
     for column in columns {
         let said = altered(&format!("UPDATE log SET {column} WHERE number = 3"));
         assert!(said.contains("row 3 of its log"), "{column}: {said}");

@@ -209,10 +209,9 @@ pub(super) fn from_services(
 pub(super) fn ask(domain: &Domain, address: &str, expected: &Expected, fetch: &Fetch) -> Result<Grant, Error> {
     use gambeson_link::Error as Link;
     let told = |cause: Link| match cause {
-        Link::Lost(_) | Link::TimedOut(_) | Link::System { .. } => Error::Unavailable(format!(
-            "{address}, which has partition {}, cannot be asked: {cause}",
-            fetch.partition
-        )),
+        Link::Lost(_) | Link::TimedOut(_) | Link::System { .. } => {
+            Error::Unavailable(format!("{address}, which has partition {}, cannot be asked: {cause}", fetch.partition))
+        }
         cause => Error::Refused(format!("{address} gives nothing of a partition: {cause}")),
     };
     let there = domain.attach(address, expected, NAME, PATIENCE).map_err(told)?;

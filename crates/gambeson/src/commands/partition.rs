@@ -415,7 +415,10 @@ impl Move {
             println!("no partitions are in files of this host");
             return Ok(());
         }
-        println!("{count} partitions are in the key service {}, as they were, and no longer in files here", client.place());
+        println!(
+            "{count} partitions are in the key service {}, as they were, and no longer in files here",
+            client.place()
+        );
         let Partitions { partitions, address, key } = client.partitions()?;
         for one in partitions {
             for (site, _) in &one.sites {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use gambeson_keyd::client::{Client, Place};
 use gambeson_launch::authority::{Authority, Identities, Kind, Member, Newcomer, Settings, Site, Subject};
-use gambeson_link::{Config, Domain, Progress};
+use gambeson_link::{Config, Domain};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::failure::Failure;
@@ -100,12 +100,12 @@ impl Service {
         &self.folder
     }
 
-    /// Somebody with a connection of his own, that he moves the bytes of himself.
+    /// Somebody with a connection of his own.
     pub(super) fn client(&self) -> Result<Client, Failure> {
         let member = Member::read(&self.user(), Kind::User)?;
         let trust = member.trust()?;
         let mut config = Config::new(member.identity, trust);
-        (config.shm, config.progress) = (false, Progress::Manual);
+        config.shm = false;
         let domain = Domain::open(config).map_err(|cause| Failure::system(cause.to_string()))?;
         Ok(Client::over(&self.place, Arc::new(domain)))
     }
