@@ -15,6 +15,8 @@ mod host;
 mod input;
 mod key_file;
 mod keyd;
+mod keyd_batch;
+mod kmip_response;
 mod link;
 mod matching;
 mod order;
@@ -34,6 +36,8 @@ pub use file::{file_entry, file_header, file_regions};
 pub use frame::frame;
 pub use key_file::key_file;
 pub use keyd::keyd_wire;
+pub use keyd_batch::keyd_batch;
+pub use kmip_response::kmip_response;
 pub use link::{link_fabric, link_greeting, link_handshake, link_session, link_stranger};
 pub use matching::matching;
 pub use order::order;
@@ -46,7 +50,7 @@ pub use trace::trace;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 23] = [
+pub const TARGETS: [Target; 25] = [
     ("activation", activation),
     ("card", card),
     ("credential", credential),
@@ -58,6 +62,8 @@ pub const TARGETS: [Target; 23] = [
     ("file_regions", file_regions),
     ("frame", frame),
     ("key_file", key_file),
+    ("keyd_batch", keyd_batch),
+    ("kmip_response", kmip_response),
     ("keyd_wire", keyd_wire),
     ("link_fabric", link_fabric),
     ("link_greeting", link_greeting),

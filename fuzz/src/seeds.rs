@@ -101,6 +101,12 @@ pub fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     for (name, bytes) in gambeson_keys::fuzzing::key_file_seeds() {
         all.push(("key_file", name.to_owned(), bytes));
     }
+    all.extend(
+        super::kmip_response::seeds().into_iter().map(|(name, bytes)| ("kmip_response", name.to_owned(), bytes)),
+    );
+    for (name, bytes) in gambeson_keyd::database::fuzzing::batch_seeds() {
+        all.push(("keyd_batch", name.to_owned(), bytes));
+    }
     records(&mut |name, bytes| all.push(("record", name, bytes)));
     all.extend(super::keyd::seeds().into_iter().map(|(name, bytes)| ("keyd_wire", name.to_owned(), bytes)));
     all.extend(super::order::seeds().map(|(name, bytes)| ("order", name.to_owned(), bytes)));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -356,4 +355,4 @@ def test_another_master_key(site: KeySite) -> None:
         assert ann.labels() == {"clinical": 1}
         status = json.loads(administrator.does(*site.keyd("status", "--json")))
         assert status["master_key"] == place
-    assert os.stat(site.root / "new-master-key").st_mode & 0o777 == 0o600
+    assert (site.root / "new-master-key").stat().st_mode & 0o777 == 0o600

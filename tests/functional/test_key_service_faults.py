@@ -1,4 +1,4 @@
-"""The key service under load: kills, backups, rotations, revocations, other master keys; and where its secrets are not."""
+"""The key service under load: kills, backups, rotations, revocations, other master keys; where its secrets are not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Load:
                     if self.over.is_set():
                         return
                     act(turn)
-            except Exception as failure:  # noqa: BLE001 - told to who waits
+            except Exception as failure:
                 self.failures.append(repr(failure))
 
         self.threads.append(threading.Thread(target=again))
@@ -76,7 +76,7 @@ def versions(person: Person, label: str) -> list[str]:
 
 
 def test_every_acknowledged_change_outlives_kills(site: KeySite, request: pytest.FixtureRequest) -> None:
-    """kill -9 in a loop while labels are made and rotated: what was acknowledged is there, and the log holds together."""
+    """kill -9 in a loop while labels are made and rotated: what was acknowledged is there, and the log whole."""
     rounds = 50 if request.config.getoption("--long") else 6
     seed = int(os.environ.get("GAMBESON_SEED", "1"))
     print("seed", seed)
@@ -229,7 +229,9 @@ def test_who_is_revoked_gets_nothing_from_then_on(site: KeySite) -> None:
                 may = row["event"] == "grant"
             if row["event"] == "get" and row["who"]["name"] == "user:bob":
                 assert may, row
-        numbers = [version["version"] for version in json.loads(ann.does("key", "show", "clinical", "--json"))["versions"]]
+        numbers = [
+            version["version"] for version in json.loads(ann.does("key", "show", "clinical", "--json"))["versions"]
+        ]
         assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 2
 
 
@@ -271,7 +273,9 @@ def test_secrets_are_nowhere_in_clear(site: KeySite, tmp_path: Path) -> None:
         # Nobody but root looks into it.
         for what in ("mem", "environ", "fd"):
             command = ["setpriv", "--reuid", "65534", "--clear-groups", "ls" if what == "fd" else "cat"]
-            done = subprocess.run([*command, f"/proc/{process.pid}/{what}"], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [*command, f"/proc/{process.pid}/{what}"], capture_output=True, text=True, check=False
+            )
             assert done.returncode != 0 and "ermission denied" in done.stderr, done
         words = Path(f"/proc/{process.pid}/cmdline").read_bytes() + Path(f"/proc/{process.pid}/environ").read_bytes()
         assert b"a master passphrase" not in words

@@ -10,7 +10,7 @@ import pytest
 from harness.jobs import Job, run_marked
 from harness.keyd import KeySite, Person
 from harness.mpis import Mpi, clean_environment
-from harness.sealed_files import PROGRAMS, RULES
+from harness.sealed_files import RULES
 
 pytestmark = pytest.mark.mpis("mpich", "openmpi")
 
@@ -66,9 +66,7 @@ def run(person: Person, mpi: Mpi, text: str, *words: str, n: int = 3, env: dict[
     program.write_text(text)
     command = [str(person.gambeson), "run", "--quiet", "--policy", str(policy), "--", *mpi.mpiexec, "-n", str(n)]
     environment = {**clean_environment(), **mpi.common, **person.environment, **(env or {})}
-    return run_marked(
-        [*command, mpi.python, str(program), *words], env=environment, timeout=120, cwd=person.home
-    )
+    return run_marked([*command, mpi.python, str(program), *words], env=environment, timeout=120, cwd=person.home)
 
 
 def test_a_job_writes_and_reads_under_a_label_of_the_service(site: KeySite, ann: Person, mpi: Mpi) -> None:
@@ -81,16 +79,43 @@ def test_a_job_writes_and_reads_under_a_label_of_the_service(site: KeySite, ann:
     assert text == "A" * 1000 + "B" * 1000 + "C" * 1000
     # One request for all of its ranks, and the row says for which job; the ranks' anchor is there, too.
     gets = [row for row in ann.audit("clinical") if row["event"] == "get" and "job" in row["about"]]
-    assert len(gets) == 1 and len(gets[0]["about"]["job"]) == 32
+    assert len(gets) == 1 and len(gets[0]["about"]["job"]) == 16
     assert {row["who"]["name"] for row in ann.audit("clinical") if row["event"] == "anchor"} == {"user:ann"}
     # Somebody who may not read is told so, and then may.
     refused = run(bob, mpi, READ, str(file))
-    assert refused.status != 0 and 'no label "clinical"' in refused.output, refused.output
+    assert refused.status != 0 and f'the key service {site.keys} gives you no label "clinical"' in refused.output
     ann.does("key", "grant", "clinical", "bob", "--read")
     assert run(bob, mpi, READ, str(file)).check().stdout.count("read AAAAAAAAAA") == 3
     # Who may only read does not write.
     assert run(bob, mpi, WRITE, str(file)).status != 0
     assert ann.does("file", "cat", str(file)) == text
+
+
+def test_ranks_under_identities_of_their_own(site: KeySite, ann: Person, mpi: Mpi) -> None:
+    """Each gets the keys of its own identity through the job's one connection, and nobody else's."""
+    bob = site.person("bob")
+    bob.does("key", "create", "bobs")
+    ann.does("key", "create", "anns")
+    identities = {person.home.name: str(person.home / ".config/gambeson") for person in (ann, bob)}
+    listing = [str(ann.gambeson), "key", "list", "--json"]
+    parts = [["-n", "1", "env", f"GAMBESON_IDENTITY={identities[name]}", *listing] for name in ("ann", "bob")]
+    command = [str(ann.gambeson), "run", "--quiet", "--", *mpi.mpiexec, *parts[0], ":", *parts[1]]
+    environment = {**clean_environment(), **mpi.common, **ann.environment}
+    done = run_marked(command, env=environment, timeout=120, cwd=ann.home).check()
+    assert sorted(every_json(done.stdout), key=len) == [["bobs"], ["anns", "clinical"]], done.describe()
+    rows = [row for row in bob.audit("bobs") if row["event"] == "get"]
+    assert [row["who"]["name"] for row in rows] == ["user:bob"]
+    assert "user:ann" in rows[0]["who"]["from"], "who passed it on"
+
+
+def every_json(text: str) -> list[list[str]]:
+    """The labels of each listing."""
+    decoder, rest, seen = json.JSONDecoder(), text.strip(), []
+    while rest:
+        value, end = decoder.raw_decode(rest)
+        seen.append([label["label"] for label in value["labels"]])
+        rest = rest[end:].strip()
+    return seen
 
 
 def test_an_old_file_is_noticed_by_a_job(ann: Person, mpi: Mpi) -> None:
@@ -121,13 +146,10 @@ def test_a_service_that_is_away(site: KeySite, ann: Person, mpi: Mpi) -> None:
 
 def test_ranks_and_tools_of_a_job_have_its_keys(ann: Person, mpi: Mpi) -> None:
     ann.does("key", "create", "second")
-    show = "import subprocess, sys; print(subprocess.run(sys.argv[1:], capture_output=True, check=True).stdout.decode())"
+    show = (
+        "import subprocess, sys; print(subprocess.run(sys.argv[1:], capture_output=True, check=True).stdout.decode())"
+    )
     listed = run(ann, mpi, show, str(ann.gambeson), "key", "list", "--json", n=2).check().stdout
-    decoder, rest, seen = json.JSONDecoder(), listed.strip(), []
-    while rest:
-        value, end = decoder.raw_decode(rest)
-        seen.append([label["label"] for label in value["labels"]])
-        rest = rest[end:].strip()
-    assert seen == [["clinical", "second"]] * 2
+    assert every_json(listed) == [["clinical", "second"]] * 2
     # They asked the job's holder, and not the service.
     assert len([row for row in ann.audit("second") if row["event"] == "get"]) == 1

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
+import socket
+import ssl
 import subprocess
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 
 import pytest
+from harness.hosts import Hosts
 from harness.kmip import PYTHON, Authority, KeyServer
-from harness.tokens import PIN, SOFTHSM
+from harness.site import Site
+from harness.tokens import PIN, SOFTHSM, TPM2_PKCS11, Tpm, uri
 
 PASSPHRASE = "several words of mine"
 
@@ -172,3 +174,103 @@ def test_a_key_in_a_key_server(service: Service, server: KeyServer, kmip: str, t
     assert "does not answer: Connection refused" in service.refuses(69, "unwrap", place)
     with server.running(kmip, tls):
         assert service.does("unwrap", place) == "unwrapped\n"
+
+
+def test_a_key_that_its_server_gives_away(service: Service, server: KeyServer) -> None:
+    with server.running():
+        place = server.place(server.keeps("register", "EXPORT"))
+        assert "is not active (not activated yet)" in service.refuses(70, "wrap", place)
+        server.keeps("activate", "1")
+        service.wraps_and_unwraps(place)
+        log = (server.folder / "server.log").read_text()
+        assert "Processing operation: Get\n" in log and "Processing operation: Encrypt" not in log
+
+
+def test_what_is_wrong_with_a_key_server_is_said(service: Service, server: KeyServer) -> None:
+    strangers = Authority(service.folder / "strangers")
+    with server.running():
+        place = service.makes(server.place())
+        service.wraps_and_unwraps(place)
+        assert "names no key in the server" in service.refuses(64, "wrap", server.place())
+        assert f"that nobody in {strangers.file} has signed" in service.refuses(
+            69, "unwrap", server.place("1", authority=strangers.file)
+        )
+        assert "a certificate for another host" in service.refuses(69, "unwrap", server.place("1", host="localhost"))
+        assert "has the key 9 no more, or not for whom" in service.refuses(70, "unwrap", server.place("9"))
+
+        # Whom the server does not know, and who has no key there.
+        mine, own = server.certificate, server.key
+        server.certificate, server.key = strangers.certify("keyd")
+        assert "the key server 127.0.0.1" in (said := service.refuses(69, "unwrap", server.place("1")))
+        assert f"does it know the certificate in {server.certificate}?" in said
+        server.certificate, server.key = server.authority.certify("somebody")
+        refused = service.refuses(70, "unwrap", server.place("1"))
+        assert (
+            "refuses GetAttributes for the key 1" in refused and f"the certificate in {server.certificate}" in refused
+        )
+        server.certificate = mine
+        assert f"is {server.key} its key?" in service.refuses(70, "unwrap", server.place("1"))
+        server.key = own
+        own.chmod(0o640)
+        assert "others may read or write it" in service.refuses(70, "unwrap", place)
+        own.chmod(0o600)
+        assert "holds no certificate in PEM" in service.refuses(70, "unwrap", server.place("1", authority=own))
+
+        server.keeps("revoke", "1")
+        assert "is not active (deactivated)" in service.refuses(70, "unwrap", place)
+        server.keeps("destroy", "1")
+        assert "has the key 1 no more" in service.refuses(70, "unwrap", place)
+    with server.running(authority=strangers):
+        assert f"that nobody in {server.authority.file} has signed" in service.refuses(69, "unwrap", place)
+    with server.running("1.0,1.1,1.2,1.3"):
+        assert "speaks none of KMIP 1.4, 2.0 and 2.1" in service.refuses(70, "unwrap", place)
+
+
+def test_a_host_that_is_no_key_server(service: Service, server: KeyServer) -> None:
+    """It speaks TLS with the right certificate, and then something else."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*server.authority.certify("server"))
+    answers = [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"\x42\x00\x7b\x01\xff\xff\xff\xff" * 9, b""]
+    with socket.create_server(("127.0.0.1", server.port)) as listening:
+
+        def answer() -> None:
+            for one in answers:
+                connection, _ = listening.accept()
+                with context.wrap_socket(connection, server_side=True) as stream:
+                    stream.recv(1000)
+                    stream.sendall(one)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        for one in answers:
+            said = service.refuses(69, "unwrap", server.place("1"))
+            assert ("what it answers is no KMIP" if one else "without an answer") in said
+        answering.join()
+
+
+@pytest.mark.namespaces
+def test_a_key_in_a_tpm(two_hosts: Hosts, gambeson: Path, tmp_path: Path) -> None:
+    site = Site(two_hosts, gambeson, tmp_path / "site")
+    tpm = Tpm(site, "h1")
+    program = gambeson.parent / "examples" / "master_key"
+    place = uri(TPM2_PKCS11, "master")
+
+    def run(what: str) -> subprocess.CompletedProcess[str]:
+        return site.shell("h1", f"{program} {what} '{place}' /dev/null {tmp_path}/wrapped")
+
+    with tpm.on_bus():
+        with tpm.running():
+            tpm.initialize()
+            refused = run("make")
+            assert refused.returncode == 70 and "tpm2_ptool addkey --algorithm=hmac:sha256" in refused.stderr, refused
+            # As docs/master-keys.md says.
+            add = "tpm2_ptool addkey --algorithm=hmac:sha256 --label=site --key-label=master --userpin="
+            done = site.shell("h1", f'{add}"$(cat /etc/gambeson/pin)" --path /etc/tpm2_pkcs11')
+            assert done.returncode == 0, done
+            assert run("make").stdout.splitlines() == [place, "was there"]
+            assert run("wrap").returncode == 0
+            assert run("unwrap").stdout == "unwrapped\n"
+        away = run("unwrap")
+        assert away.returncode == 69 and str(TPM2_PKCS11) in away.stderr, away
+        with tpm.running():
+            assert run("unwrap").stdout == "unwrapped\n"

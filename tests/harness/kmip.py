@@ -58,7 +58,9 @@ class Authority:
         now = datetime.datetime.now(datetime.UTC)
         made = x509.CertificateBuilder().subject_name(subject).issuer_name(self.name).public_key(key)
         made = made.serial_number(x509.random_serial_number())
-        made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=1))
+        made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(
+            now + datetime.timedelta(days=1)
+        )
         for extension in extensions:
             made = made.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
         return made.sign(self.key, hashes.SHA256())

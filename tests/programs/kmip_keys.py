@@ -1,21 +1,24 @@
 """What the keeper of a key server does with its keys, by PyKMIP's client.
 
-kmip_keys.py CONFIGURATION create MASK...      a key of AES-256 that is for this; prints its name
+kmip_keys.py CONFIGURATION register MASK...    a key of AES-256 that is for this alone; prints its name
 kmip_keys.py CONFIGURATION activate|revoke|destroy NAME
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from kmip.core import enums
 from kmip.pie.client import ProxyKmipClient
+from kmip.pie.objects import SymmetricKey
 
 configuration, what, *words = sys.argv[1:]
-with ProxyKmipClient(config="client", config_file=configuration) as client:
-    if what == "create":
+version = enums.KMIPVersion.KMIP_1_4
+with ProxyKmipClient(config="client", config_file=configuration, kmip_version=version) as client:
+    if what == "register":
         masks = [enums.CryptographicUsageMask[word] for word in words]
-        print(client.create(enums.CryptographicAlgorithm.AES, 256, cryptographic_usage_mask=masks))
+        print(client.register(SymmetricKey(enums.CryptographicAlgorithm.AES, 256, os.urandom(32), masks)))
     elif what == "activate":
         client.activate(words[0])
     elif what == "revoke":

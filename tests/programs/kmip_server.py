@@ -15,11 +15,11 @@ from kmip.services.server import KmipServer
 configuration, log, versions, tls = sys.argv[1:]
 server = KmipServer(config_path=configuration, log_path=log)
 spoken = [contents.ProtocolVersion(*map(int, version.split("."))) for version in versions.split(",")]
-server._engine._protocol_versions = spoken
 if tls == "1.3":
     # Its own suites end at 1.2.
     suite = auth.TLS12AuthenticationSuite()
     suite._protocol = ssl.PROTOCOL_TLS_SERVER
     server.auth_suite = suite
 with server:
+    server._engine._protocol_versions = spoken
     server.serve()

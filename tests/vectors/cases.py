@@ -26,6 +26,7 @@ from vectors.key_file import (  # noqa: E402
     use_label,
     wrap_data_key,
 )
+from vectors.master_key import MAC, SEAL, master_key_file, unwrap_by_file, wrap  # noqa: E402
 from vectors.reference import OPERATIONS, Expected, Given, Refused, card_mac, encode_card, public_key  # noqa: E402
 from vectors.sealed_file import offsets, read_header, sealed_file, share, signing_key  # noqa: E402
 from vectors.staging import frame, read_frame, stage, staged  # noqa: E402
@@ -51,6 +52,7 @@ KEY_FILE_OPERATIONS = {
     "open export": open_export,
     "use label": use_label,
     "open journal entry": open_journal_entry,
+    "unwrap by a master key": unwrap_by_file,
 }
 
 
@@ -715,9 +717,59 @@ def stagings() -> Iterator[Case]:
     yield reads("refused-frame-longer", "A byte more than it says.", good + b"\0")
 
 
+MASTER: Given = {
+    "cost": [64, 2, 1],
+    "salt": run(0x30, 16),
+    "passphrase": "correct horse",
+    "master": run(0x60, 32),
+    "nonce": run(0x70, 12),
+}
+
+
+def master_keys() -> Iterator[Case]:
+    context = b"gambeson keyd".hex() + run(0x10, 16)
+    wrapped = wrap(
+        {
+            "master": MASTER["master"],
+            "salt": run(0x20, 32),
+            "nonce": run(0x80, 12),
+            "context": context,
+            "key": run(0xB0, 32),
+        }
+    )
+    good: Given = {
+        "file": master_key_file(MASTER).hex(),
+        "passphrase": "correct horse",
+        "context": context,
+        "wrapped": wrapped.hex(),
+    }
+
+    def case(name: str, shows: str, **changes: Any) -> Case:
+        return Case(f"master_key/{name}.json", shows, "unwrap by a master key", good | changes)
+
+    def altered(at: int) -> str:
+        return (wrapped[:at] + bytes([wrapped[at] ^ 1]) + wrapped[at + 1 :]).hex()
+
+    other = master_key_file(MASTER | {"master": run(0x61, 32)}).hex()
+    yield case("key", "A key that a master key in a file has wrapped.")
+    yield case("refused-passphrase", "Another passphrase.", passphrase="correct horsf")
+    yield case(
+        "refused-cheaper",
+        "It says that its passphrase costs less.",
+        file=good["file"].replace(f"{64:08x}", f"{32:08x}", 1),
+    )
+    yield case("refused-format", "Another version of the file.", file=good["file"].replace("0001", "0002", 1))
+    yield case("refused-master", "Another master key.", file=other)
+    yield case("refused-context", "Another context.", context=context[:-2])
+    yield case("refused-salt", "Another salt.", wrapped=altered(4))
+    yield case("refused-altered", "The last bit is another.", wrapped=altered(len(wrapped) - 1))
+    by_server = wrapped.replace(bytes([1, MAC]), bytes([1, SEAL]), 1)
+    yield case("refused-server", "It says that a key server has wrapped it.", wrapped=by_server.hex())
+
+
 CASES = [
     *aead(), *card(), *key_schedule(), *epoch(), *startpoints(), *links(), *directories(), *stagings(), *files(),
-    *key_files(),
+    *key_files(), *master_keys(),
 ]  # fmt: skip
 
 

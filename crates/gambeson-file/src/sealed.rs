@@ -278,9 +278,20 @@ fn believe(
         let known = keys.verifying_key(&label.name, label.version).ok();
         known.or(is_vouched.then_some(label.verifying_key))
     };
+    let named = unverified.fields().labels.clone();
     let header = unverified.verify(pinned).map_err(|error| {
-        let cause = if matches!(error, Distrust::Unknown) { Cause::Key } else { Cause::Header };
-        Error::new(cause, name, error.to_string())
+        if !matches!(error, Distrust::Unknown) {
+            return Error::new(Cause::Header, name, error.to_string());
+        }
+        // Nobody vouches for the names yet, but whoever sealed the file knows which it would take.
+        let labels = named.iter();
+        let mut why: Vec<_> = labels
+            .filter_map(|label| keys.verifying_key(&label.name, label.version).err())
+            .map(|why| why.to_string())
+            .collect();
+        why.dedup();
+        why.truncate(REASONS_MAX);
+        Error::new(Cause::Key, name, format!("no label of it is known here: {}", why.join("; ")))
     })?;
     let anchoring = match keys.anchor(header.table().file()) {
         Ok(Some(anchor)) => {
@@ -292,6 +303,9 @@ fn believe(
     };
     Ok((header, copy, anchoring))
 }
+
+/// Of a file of many labels so many are named that are not known.
+const REASONS_MAX: usize = 3;
 
 fn check_anchor(name: &str, header: &Header, anchor: &Anchor) -> Result<(), Error> {
     let state = header.state();

@@ -130,8 +130,14 @@ impl Row {
             about: serde_json::to_string(&event.about).expect("values are JSON"),
             hash: [0; 32],
         };
-        row.hash = row.hash_after(&tail.hash);
+        row.seal_after(tail);
         row
+    }
+
+    /// Gives it the hash that it has after a tail, and says what the log ends with then.
+    pub(crate) fn seal_after(&mut self, tail: &Tail) -> Tail {
+        self.hash = self.hash_after(&tail.hash);
+        Tail { number: self.number, hash: self.hash }
     }
 
     /// The same, written after a tail: with what else there is to say. It tells of no record.

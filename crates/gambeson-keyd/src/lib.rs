@@ -25,7 +25,6 @@ pub mod control;
 pub mod database;
 mod error;
 pub mod partitions;
-pub mod recipient;
 pub mod rules;
 pub mod service;
 pub mod wire;

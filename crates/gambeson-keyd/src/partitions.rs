@@ -10,6 +10,7 @@ use gambeson_link::Peer;
 
 use crate::audit::events;
 use crate::database::{Snapshot, Transaction};
+use crate::service::who;
 use crate::{Database, Error, Event, Who};
 
 /// The kind of their records.
@@ -141,7 +142,7 @@ impl Shelf for Vault {
 
 impl Cabinet for Vault {
     fn give(&self, asks: &Peer, decide: Decision) -> Result<Grant, Told> {
-        let who = Who::of(asks);
+        let who = who(asks);
         let given = self.0.change(move |change| {
             // In the transaction that its row is written in: in the order of the log nobody has a secret who was removed
             // before.

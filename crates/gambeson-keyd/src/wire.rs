@@ -40,6 +40,11 @@ pub enum Question {
         /// What for.
         purpose: Purpose,
     },
+    /// All keys of somebody who has signed for it, sealed to a public key of his: a rank under an identity of its own.
+    KeysOf {
+        /// As `gambeson_keys::rank` has it.
+        request: Vec<u8>,
+    },
     /// Where was a file last?
     Anchor {
         /// The file.
@@ -180,6 +185,8 @@ pub enum Answer {
     Done,
     /// A ring.
     Keys(Secret),
+    /// A ring that is sealed to who is to have it.
+    Sealed(Vec<u8>),
     /// Where a file was last.
     Anchor(Option<(u64, [u8; 32])>),
     /// The number of a new version.

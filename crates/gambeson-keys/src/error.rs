@@ -4,6 +4,8 @@ use std::fmt;
 
 use gambeson_proto::directory::date;
 
+use crate::keyring::SERVICE;
+
 /// Displays as a sentence with label, store and remedy. Stores are named as people know them: by their path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -206,15 +208,30 @@ impl fmt::Display for KeyError {
                 "the key store {store} has another label \"{label}\", whose keys are newer, so it stays; if it is sure to be \
                  needed no more, `gambeson key delete {label}` comes first"
             ),
+            Self::NoLabel { store, label } if store.starts_with(SERVICE) => write!(
+                out,
+                "the key service {store} gives you no label \"{label}\": it does not exist, its lifetime is over, or nobody \
+                 granted it to you; its administrator can: gambeson key grant {label} YOU --read"
+            ),
             Self::NoLabel { store, label } => write!(
                 out,
                 "the key store {store} has no label \"{label}\"; ask who has it for an export and take it in with `gambeson \
                  key import`, or make it with `gambeson key create {label}`"
             ),
+            Self::NoVersion { store, label, version } if store.starts_with(SERVICE) => write!(
+                out,
+                "the key service {store} gives you label \"{label}\" but not version {version} of it: its lifetime is over, or \
+                 it was made since you asked; its administrator can: gambeson key expire {label} --version {version}"
+            ),
             Self::NoVersion { store, label, version } => write!(
                 out,
                 "the key store {store} has label \"{label}\" but not version {version} of it; ask who rotated the label for \
                  a new export"
+            ),
+            Self::MayNotWrite { store, label } if store.starts_with(SERVICE) => write!(
+                out,
+                "the key service {store} gives you label \"{label}\" for reading alone, without its signing key; its \
+                 administrator can change that: gambeson key grant {label} YOU --write"
             ),
             Self::MayNotWrite { store, label } => write!(
                 out,

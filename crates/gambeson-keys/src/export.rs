@@ -60,7 +60,7 @@ fn write(
 ///
 /// # Errors
 /// When the file cannot be read or is no export.
-pub fn recipient(path: &Path) -> Result<Option<[u8; 32]>, KeyError> {
+pub fn recipient_of(path: &Path) -> Result<Option<[u8; 32]>, KeyError> {
     let (_, header, _) = read(path)?;
     Ok(match header.lock {
         Lock::Recipient { public, .. } => Some(public),

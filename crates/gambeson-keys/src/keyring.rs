@@ -10,6 +10,7 @@ use crate::anchorage::{Anchorage, Direction};
 use crate::anchors::Anchors;
 use crate::format::{self, Header, Kind};
 use crate::passphrase::Passphrase;
+use crate::rank;
 use crate::relay::Relayed;
 use crate::ring::Ring;
 use crate::store::{self, Store};
@@ -53,10 +54,28 @@ pub fn open_asking(ask: &mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<K
 pub fn open_held() -> Result<Option<KeyRing>, KeyError> {
     let Some(directory) = job::directory().filter(|directory| directory.exists()) else { return Ok(None) };
     let exposed = |why| KeyError::Exposed { store: directory.display().to_string(), why };
-    match holder::ask(&directory, OF_JOB).map_err(exposed)? {
-        Some(held) => open_of_job(&directory, &held, store::named().as_deref()),
-        None => Ok(None),
+    let Some(held) = holder::ask(&directory, OF_JOB).map_err(exposed)? else { return Ok(None) };
+    let opened = open_of_job(&directory, &held, store::named().as_deref())?;
+    // Who has an identity of his own has its keys, and not those of the job's user.
+    if let Some(KeyRing { ring, anchors }) = opened {
+        let own = if ring.store.starts_with(SERVICE) { rank::own_identity(&directory) } else { None };
+        let ring = match own {
+            Some(identity) => rank::ring(&directory, &identity, &ring.store, job_of(&directory))?,
+            None => ring,
+        };
+        return Ok(Some(KeyRing { ring, anchors }));
     }
+    Ok(None)
+}
+
+/// The first half of a job's id, which its directory is called by.
+fn job_of(directory: &Path) -> [u8; 16] {
+    let mut id = [0; 16];
+    let digits = directory.to_str().and_then(|name| name.rsplit('-').next()).unwrap_or_default();
+    for (at, byte) in id.iter_mut().enumerate().take(8) {
+        *byte = digits.get(2 * at..2 * at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0);
+    }
+    id
 }
 
 /// What the job's launcher opened, unless the store that this process's environment names is another one.

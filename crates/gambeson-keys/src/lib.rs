@@ -26,6 +26,8 @@ mod journal;
 mod keyring;
 mod merge;
 mod passphrase;
+pub mod rank;
+pub mod recipient;
 pub mod relay;
 mod ring;
 mod session;
@@ -35,7 +37,7 @@ use gambeson_proto::secret::Secret32;
 
 pub use anchorage::{Anchorage, Direction};
 pub use error::KeyError;
-pub use export::{SEALED_TO, read_export, read_export_to, recipient, write_export, write_export_to};
+pub use export::{SEALED_TO, read_export, read_export_to, recipient_of, write_export, write_export_to};
 pub use format::{COUNT_MAX, Malformed};
 pub use journal::{JournalKeys, WrappedKey};
 pub use keyring::{KeyRing, OF_JOB, SERVICE, open, open_asking, open_held};

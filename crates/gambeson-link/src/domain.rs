@@ -419,6 +419,16 @@ impl Domain {
         self.shared.party.signer(&order_message(order), signed)
     }
 
+    /// Who has signed a message for a purpose, if that is somebody whose certificate is accepted here; nothing is said of his
+    /// host. What is signed is 64 spaces, `Gambeson, PURPOSE`, a zero and the message.
+    ///
+    /// # Errors
+    /// When it is nobody's.
+    pub fn signer_of(&self, purpose: &str, message: &[u8], signed: &Signed) -> Result<Peer, Error> {
+        let message = [&[0x20; 64], &b"Gambeson, "[..], purpose.as_bytes(), &[0], message].concat();
+        self.shared.party.signer(&message, signed)
+    }
+
     /// Does what there is to do: takes what has come, runs handlers, sends what waits. With [`Progress::Manual`] nothing
     /// else does. Waits for it at most so long; whether there was anything.
     ///

@@ -58,12 +58,17 @@ impl Access {
         }
     }
 
-    /// The key service that is asked itself: not by a process of a job, which has what the job got.
-    pub(crate) fn asked(&self) -> Result<Option<Client>, Failure> {
-        if self.store.is_none() && open_held()?.is_some() {
-            return Ok(None);
+    /// What says which labels there are: the key service itself, or the keys that a process has here.
+    pub(crate) fn looked(&self) -> Result<Looked, Failure> {
+        if self.store.is_none()
+            && let Some(held) = open_held()?
+        {
+            return Ok(Looked::Keys(held));
         }
-        self.client()
+        Ok(match self.client()? {
+            Some(service) => Looked::Service(service),
+            None => Looked::Keys(self.open()?.into_keys()),
+        })
     }
 
     /// The key service; `what` is for key services alone.
@@ -102,6 +107,14 @@ impl Access {
             }
         }
     }
+}
+
+/// Who says which labels there are.
+pub(crate) enum Looked {
+    /// A key service.
+    Service(Client),
+    /// A store, or what a job has.
+    Keys(KeyRing),
 }
 
 /// Where keys were found to be.

@@ -86,6 +86,8 @@ replays!(
     file_regions,
     frame,
     key_file,
+    keyd_batch,
+    kmip_response,
     keyd_wire,
     link_fabric,
     link_greeting,

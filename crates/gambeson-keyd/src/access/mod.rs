@@ -8,7 +8,6 @@ mod label;
 use std::fmt;
 
 use gambeson_keys::Entry;
-use gambeson_link::Peer;
 use gambeson_proto::directory::date;
 use serde::{Deserialize, Serialize};
 
@@ -159,17 +158,6 @@ pub fn may_see(record: &LabelRecord, who: &Who, now: u64) -> bool {
 }
 
 impl Who {
-    /// Who is at the other end of a link.
-    #[must_use]
-    pub fn of(peer: &Peer) -> Who {
-        let from = match peer.address {
-            Some(address) if !peer.host.is_empty() => format!("{} ({address})", peer.host),
-            Some(address) => address.to_string(),
-            None => peer.host.clone(),
-        };
-        Who { name: peer.name.clone(), roles: peer.roles.clone(), key: peer.key.to_string(), from }
-    }
-
     /// The role that is his own name: a person's, or a host's.
     pub fn principal(&self) -> &str {
         let named = |role: &&String| role.starts_with("user:") || role.starts_with("dns:");

@@ -89,6 +89,17 @@ impl Client {
         }
     }
 
+    /// Passes on a rank's request for keys of its own identity; what it is answered is for that rank alone.
+    ///
+    /// # Errors
+    /// When the identity may not, or no service answers.
+    pub fn ring_of(&self, request: &[u8]) -> Result<Vec<u8>, KeyError> {
+        match self.ask(&Question::KeysOf { request: request.to_vec() })? {
+            Answer::Sealed(ring) => Ok(ring),
+            _ => Err(self.foreign()),
+        }
+    }
+
     /// What serves the keys of a ring from here on: the service keeps the anchors.
     #[must_use]
     pub fn keys(&self, ring: Ring) -> KeyRing {
@@ -406,7 +417,8 @@ impl Anchorage for Client {
 impl Question {
     fn handler(&self) -> u32 {
         match self {
-            Question::Anchor { .. }
+            Question::KeysOf { .. }
+            | Question::Anchor { .. }
             | Question::Labels { .. }
             | Question::Log { .. }
             | Question::Verify { .. }

@@ -91,7 +91,11 @@ impl Snapshot<'_> {
         let mut bytes = 0;
         let read = Log::Main.each(self.connection, number + 1, |row| {
             bytes += row.size();
-            told.extend(row.record.clone());
+            if let Some(record) = row.record.as_ref().filter(|record| !told.contains(*record)) {
+                // What cannot be read says so below.
+                bytes += self.size_of(record).unwrap_or(0);
+                told.insert(record.clone());
+            }
             rows.push(row);
             bytes < max_bytes
         });
@@ -109,5 +113,12 @@ impl Snapshot<'_> {
         let end = self.envelope.seal_end(&End { tail, term: state.term });
         let end = end.map_err(|why| self.place.system("drawing random numbers", &why))?;
         Ok(Batch { from, rows, records, end })
+    }
+
+    fn size_of(&self, record: &str) -> Option<usize> {
+        let sql = "SELECT length(sealed) FROM records WHERE kind = ?1 AND name = ?2";
+        let mut statement = self.connection.prepare_cached(sql).ok()?;
+        let size: i64 = statement.query_row(record.split_once('/')?, |row| row.get(0)).ok()?;
+        usize::try_from(size).ok()
     }
 }

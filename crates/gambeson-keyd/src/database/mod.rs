@@ -6,6 +6,9 @@ mod backup;
 mod batch;
 mod envelope;
 mod file;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod rekey;
 mod rows;
 mod snapshot;

@@ -17,6 +17,7 @@ use super::envelope::Envelope;
 use super::file::Place;
 use super::rows::Log;
 use super::snapshot::{Standing, key};
+use super::verification::{is_legal, makes_sense};
 use super::{Database, Role, Transaction};
 use crate::access::LABEL;
 use crate::audit::{events, sha256};
@@ -115,7 +116,7 @@ impl Database {
 }
 
 impl Transaction<'_> {
-    fn apply(&mut self, batch: &Batch) -> Result<Tail, Error> {
+    pub(super) fn apply(&mut self, batch: &Batch) -> Result<Tail, Error> {
         let state = *self.state();
         let end = self.envelope.open_end(&batch.end);
         let end = end.ok_or_else(|| self.not_next("is sealed by another database key, so it has to be made anew"))?;
@@ -134,7 +135,7 @@ impl Transaction<'_> {
             let why = format!("is of term {}, and it has heard of term {}", end.term, state.term);
             return Err(self.not_next(&why));
         }
-        if batch.tail() != Some(end.tail) {
+        if batch.tail() != Some(end.tail) || !batch.rows.iter().all(makes_sense) {
             return Err(self.not_next("does not hang together"));
         }
         let told = self.told(batch)?;
@@ -182,7 +183,8 @@ impl Transaction<'_> {
                 return Err(self.not_next("has a record of which no row of it tells"));
             };
             let as_told = *serial == last.number && last.sealed == Some(sha256(sealed));
-            let opens = self.envelope.open_record(kind, name, *serial, sealed).is_some();
+            let opened = self.envelope.open_record(kind, name, *serial, sealed);
+            let opens = opened.is_some_and(|plain| is_legal(kind, name, &plain));
             let twice = given.insert(key(kind, name), record).is_some();
             if !(as_told || *serial > tail.number) || !opens || twice {
                 return Err(self.not_next("has a record that is not as its rows tell"));

@@ -175,7 +175,16 @@ impl<'c> Transaction<'c> {
         }
     }
 
+    /// SQLite ends a transaction by itself when the disk is full. What came after that would stay, alone.
+    fn is_open(&self) -> Result<(), Error> {
+        match self.connection.is_autocommit() {
+            false => Ok(()),
+            true => Err(self.place.system("writing it", &"SQLite gave up all of the change")),
+        }
+    }
+
     pub(super) fn write_record(&self, kind: &str, name: &str, serial: u64, sealed: &[u8]) -> Result<(), Error> {
+        self.is_open()?;
         let sql = "INSERT INTO records(kind, name, serial, sealed) VALUES(?1, ?2, ?3, ?4) \
                    ON CONFLICT(kind, name) DO UPDATE SET serial = excluded.serial, sealed = excluded.sealed";
         let serial = i64::try_from(serial).map_err(|why| self.place.system("counting its rows", &why))?;
@@ -184,6 +193,7 @@ impl<'c> Transaction<'c> {
     }
 
     pub(super) fn remove_record(&self, kind: &str, name: &str) -> Result<(), Error> {
+        self.is_open()?;
         let sql = "DELETE FROM records WHERE kind = ?1 AND name = ?2";
         let removed = self.connection.prepare_cached(sql).and_then(|mut sql| sql.execute((kind, name)));
         removed.map(drop).map_err(self.place.sqlite("removing a record"))
@@ -213,6 +223,7 @@ impl<'c> Transaction<'c> {
         if row.size() > ROW_MAX {
             return Err(self.place.system("writing a row of its log", &"it would be longer than a row may be"));
         }
+        self.is_open()?;
         log.insert(self.connection, row).map_err(self.place.sqlite("writing its log"))?;
         let tail = Tail { number: row.number, hash: row.hash };
         match log {

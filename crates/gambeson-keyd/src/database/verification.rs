@@ -15,7 +15,7 @@ use super::snapshot::{AnchorRow, Snapshot, Standing, key};
 use super::{Role, rows};
 use crate::access::LABEL;
 use crate::audit::events;
-use crate::{Error, LabelRecord, Tail};
+use crate::{Error, LabelRecord, Row, Tail};
 
 /// What a verification of a whole database found in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,11 @@ pub(super) fn whole(
     since: Option<&Tail>,
 ) -> Result<(Verified, State), Error> {
     place.check_schema(connection)?;
-    let snapshot = Snapshot { place, connection, envelope: Arc::clone(envelope), unsealed: None };
+    of(&Snapshot { place, connection, envelope: Arc::clone(envelope), unsealed: None }, since)
+}
+
+pub(super) fn of(snapshot: &Snapshot<'_>, since: Option<&Tail>) -> Result<(Verified, State), Error> {
+    let Snapshot { place, connection, envelope, .. } = snapshot;
     let state = snapshot.state()?;
     sound(place, connection)?;
     let mut told = Told::default();
@@ -65,7 +69,7 @@ pub(super) fn whole(
     if tail != state.tail || aside != state.aside {
         return Err(place.altered(format!("its log, which ends with {tail} and was sealed with {},", state.tail)));
     }
-    let (labels, records) = records(&snapshot, &state, &mut told)?;
+    let (labels, records) = records(snapshot, &state, &mut told)?;
     Ok((Verified { tail, labels, records, files: told.files.len() as u64, last: told.last }, state))
 }
 
@@ -84,7 +88,7 @@ fn follow(
     connection: &Connection,
     log: Log,
     start: Tail,
-    mut hear: impl FnMut(&crate::Row, &Tail) -> bool,
+    mut hear: impl FnMut(&Row, &Tail) -> bool,
 ) -> Result<Tail, Error> {
     let (mut tail, mut broken) = (start, false);
     let read = log.each(connection, 0, |row| {
@@ -127,12 +131,10 @@ fn records(snapshot: &Snapshot<'_>, state: &State, told: &mut Told) -> Result<(u
             _ => return Err(altered()),
         };
         let plain = snapshot.open(&kind, &name, &held)?;
-        if kind == LABEL {
-            LabelRecord::decode(&plain).ok().filter(|label| label.name() == name).ok_or_else(altered)?;
-            labels += 1;
-        } else {
-            others += 1;
+        if !is_legal(&kind, &name, &plain) {
+            return Err(altered());
         }
+        *(if kind == LABEL { &mut labels } else { &mut others }) += 1;
     }
     let missing = told.records.iter().filter(|(_, (_, hash))| hash.is_some());
     if missing.clone().count() as u64 != state.missing || ahead != state.ahead {
@@ -142,17 +144,29 @@ fn records(snapshot: &Snapshot<'_>, state: &State, told: &mut Told) -> Result<(u
     Ok((labels, others))
 }
 
+/// Whether a record is what its kind has to be.
+pub(super) fn is_legal(kind: &str, name: &str, plain: &[u8]) -> bool {
+    kind != LABEL || LabelRecord::decode(plain).is_ok_and(|label| label.name() == name)
+}
+
+/// Whether a row is one that other things are decided by, and can be read as such.
+pub(super) fn makes_sense(row: &Row) -> bool {
+    !is_anchor(row) || AnchorRow::of(row).is_some()
+}
+
+fn is_anchor(row: &Row) -> bool {
+    [events::ANCHOR, events::ANCHOR_BACK].contains(&row.event.as_str())
+}
+
 impl Told {
     /// Whether a row makes sense.
-    fn hear(&mut self, row: &crate::Row) -> bool {
+    fn hear(&mut self, row: &Row) -> bool {
         self.last = Some(row.time);
         if let Some(record) = &row.record {
             self.records.insert(record.clone(), (row.number, row.sealed));
         }
-        if [events::ANCHOR, events::ANCHOR_BACK].contains(&row.event.as_str()) {
-            let Some(file) = row.file.filter(|_| AnchorRow::of(row).is_some()) else { return false };
-            self.files.insert(file);
-        }
-        true
+        let makes_sense = makes_sense(row);
+        self.files.extend(row.file.filter(|_| makes_sense && is_anchor(row)));
+        makes_sense
     }
 }

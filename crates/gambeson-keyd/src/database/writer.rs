@@ -135,10 +135,12 @@ impl Group<'_> {
             self.forget(&mut transaction);
             self.failed = writer.execute("ROLLBACK TO change").err();
         }
-        if let Err(why) = transaction.log_refusals() {
+        if self.failed.is_none()
+            && let Err(why) = transaction.log_refusals()
+        {
             // What was refused is not told without its row, and what was changed does not stay without it.
             self.forget(&mut transaction);
-            self.failed = self.failed.take().or(writer.execute("ROLLBACK TO change").err());
+            self.failed = writer.execute("ROLLBACK TO change").err();
             let tell = made.tell;
             made.tell = Box::new(move |failed| tell(Some(failed.unwrap_or(why))));
         }

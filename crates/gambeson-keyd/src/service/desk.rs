@@ -1,10 +1,11 @@
 //! Takes questions in, and hands answers out.
 
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 
-use gambeson_keys::KeyError;
-use gambeson_link::Request;
+use gambeson_keys::{KeyError, rank, recipient};
+use gambeson_link::{Domain, Peer, Request, Signed};
 use gambeson_site::directory::now;
 
 use super::{changes, looks, partitions, uses};
@@ -17,6 +18,7 @@ use crate::{Database, Error, Event, Who};
 pub(super) struct Desk {
     pub(super) database: Database,
     pub(super) rules: Rules,
+    domain: Weak<Domain>,
     /// What this host is called.
     pub(super) host: String,
     /// The hash of its key.
@@ -27,7 +29,12 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn open(database: Database, rules: Rules, host: String, key: String) -> Result<Self, Error> {
+    pub(super) fn open(
+        database: Database,
+        rules: Rules,
+        called: (String, String),
+        domain: &Arc<Domain>,
+    ) -> Result<Self, Error> {
         let (out, answers) = channel::<(Request, _)>();
         let thread = thread::Builder::new().name("gambeson-answers".into()).spawn(move || {
             for (request, outcome) in answers {
@@ -35,7 +42,8 @@ impl Desk {
             }
         });
         thread.map_err(|cause| Error::Site { why: format!("no thread can be started ({cause})") })?;
-        Ok(Desk { database, rules, host, key, since: now(), out })
+        let (host, key) = called;
+        Ok(Desk { database, rules, domain: Arc::downgrade(domain), host, key, since: now(), out })
     }
 
     pub(super) fn since(&self) -> u64 {
@@ -44,7 +52,7 @@ impl Desk {
 
     /// What uses keys or changes something. It returns at once.
     pub(super) fn ask(&self, request: Request) {
-        let who = Who::of(&request.peer);
+        let who = who(&request.peer);
         match wire::decode(&request.payload) {
             Err(why) => self.hand_out(request, Err(Error::Senseless { why })),
             Ok(Question::Keys { labels, want, purpose }) => {
@@ -91,12 +99,32 @@ impl Desk {
 
     /// What only looks, on a thread of its own.
     pub(super) fn look(&self, request: Request) {
-        let who = Who::of(&request.peer);
+        let who = who(&request.peer);
         let outcome = match wire::decode(&request.payload) {
             Err(why) => Err(Error::Senseless { why }),
+            Ok(Question::KeysOf { request: of }) => self.keys_of(&who, &of),
             Ok(question) => looks::answer(self, &who, question),
         };
         answer(request, outcome);
+    }
+
+    /// Keys of who has signed the request, whoever passes it on.
+    fn keys_of(&self, passes: &Who, request: &[u8]) -> Result<Answer, Error> {
+        let senseless = |why: &str| Error::Senseless { why: format!("a rank's request for keys is refused: {why}") };
+        let request = rank::Request::decode(request).ok_or_else(|| senseless("it is none"))?;
+        if request.time.abs_diff(now()) > FRESH_MAX {
+            return Err(senseless("it was not signed just now by this service's clock; compare the clocks"));
+        }
+        let domain = self.domain.upgrade().ok_or_else(|| senseless("the service is ending"))?;
+        let signed =
+            Signed { chain: request.chain.clone(), scheme: rank::ED25519, signature: request.signature.to_vec() };
+        let signer = domain.signer_of(rank::PURPOSE, &request.signed(), &signed)?;
+        let who = Who { from: format!("{} by {}", passes.from, passes.principal()), ..who(&signer) };
+        let purpose = wire::Purpose::Job(request.job);
+        let given = self.database.change(move |change| uses::keys(change, &who, None, wire::Want::Most, &purpose))?;
+        let Answer::Keys(ring) = given else { return Err(misdirected()) };
+        let sealed = recipient::seal_bytes(&request.public, &request.info(), ring.as_bytes());
+        sealed.map(Answer::Sealed).map_err(|why| senseless(&why))
     }
 
     fn submit(
@@ -114,9 +142,22 @@ impl Desk {
     }
 }
 
+/// So far the clocks of a rank's host and the service's may differ, in seconds.
+const FRESH_MAX: u64 = 600;
+
 /// What is asked by the other handler.
 pub(super) fn misdirected() -> Error {
     Error::Senseless { why: "the question is not for this handler; install the same Gambeson on all hosts".to_owned() }
+}
+
+/// Who asks, as his certificate and his connection say.
+pub(crate) fn who(peer: &Peer) -> Who {
+    let from = match peer.address {
+        Some(address) if !peer.host.is_empty() => format!("{} ({address})", peer.host),
+        Some(address) => address.to_string(),
+        None => peer.host.clone(),
+    };
+    Who { name: peer.name.clone(), roles: peer.roles.clone(), key: peer.key.to_string(), from }
 }
 
 fn answer(request: Request, outcome: Result<Answer, Error>) {

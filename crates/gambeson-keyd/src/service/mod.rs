@@ -31,6 +31,7 @@ use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
 use crate::{Database, Error};
 pub(crate) use changes::{effect_of, number_of};
 use desk::Desk;
+pub(crate) use desk::who;
 
 /// What a service is opened with.
 pub struct Setup {
@@ -72,7 +73,8 @@ impl Service {
         (config.host, config.shm) = (host.clone(), false);
         (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
         let domain = Arc::new(Domain::open(config)?);
-        let desk = Arc::new(Desk::open(database.clone(), rules, host, member.identity.key_hash().to_string())?);
+        let called = (host, member.identity.key_hash().to_string());
+        let desk = Arc::new(Desk::open(database.clone(), rules, called, &domain)?);
         let (asked, looked) = (desk.clone(), desk.clone());
         let handlers = Handlers::new()
             .queued(ASK, move |request| asked.ask(request))

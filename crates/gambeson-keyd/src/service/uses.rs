@@ -60,7 +60,8 @@ fn row(who: &Who, entry: &Entry, purpose: &Purpose) -> Event {
     let hexadecimal = |bytes: &[u8]| Value::from(data_encoding::HEXLOWER.encode(bytes));
     match purpose {
         Purpose::Use => event,
-        Purpose::Job(job) => event.about("job", hexadecimal(job)),
+        // As its directory is called: ranks know no more of it.
+        Purpose::Job(job) => event.about("job", hexadecimal(&job[..8])),
         Purpose::Export => event.about("for", "export"),
         Purpose::ExportTo(recipient) => event.about("for", "export").about("recipient", recipient.as_str()),
     }

@@ -70,7 +70,12 @@ fn changes_that_wait_share_a_commit_and_each_hears_of_its_own() {
     let (held, hold) = mpsc::channel::<()>();
     // The first change keeps the writer busy until all others wait.
     let first = database.clone();
-    let first = thread::spawn(move || first.change(move |_| Ok(hold.recv().unwrap())));
+    let first = thread::spawn(move || {
+        first.change(move |_| {
+            hold.recv().unwrap();
+            Ok(())
+        })
+    });
     let (told, tells) = mpsc::channel();
     for number in 0..100_u64 {
         let told = told.clone();

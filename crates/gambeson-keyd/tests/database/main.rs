@@ -3,6 +3,7 @@
 mod anchors;
 mod backups;
 mod changes;
+mod full;
 mod harness;
 mod kill;
 mod partitions;

@@ -10,6 +10,8 @@ use crate::harness::{Folder, Master, create, delete, get, grant, log, person, ro
 
 const LARGE: usize = 1 << 20;
 
+type Alteration = fn(&mut Batch);
+
 fn standby_of(folder: &Folder, primary: &Database) -> Database {
     Database::create_standby(&folder.path("standby.db"), &Master(9), &primary.seed()).unwrap()
 }
@@ -109,7 +111,7 @@ fn what_does_not_go_on_is_refused() {
     create(&primary, "open.data").unwrap();
     let good = primary.since(standby.tail().number, LARGE).unwrap();
     assert_eq!((good.rows.len(), good.records.len()), (3, 2));
-    let bad: [(&str, fn(&mut Batch)); 11] = [
+    let bad: [(&str, Alteration); 11] = [
         ("another beginning", |batch| batch.from.hash[0] ^= 1),
         ("a row less at its beginning", |batch| drop(batch.rows.remove(0))),
         ("a row less in it", |batch| drop(batch.rows.remove(1))),

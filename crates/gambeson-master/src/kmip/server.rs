@@ -126,7 +126,10 @@ impl<'a> Asking<'a> {
                 break;
             }
         }
-        let spoken = spoken.map_err(|why| asking.refused(Operation::DiscoverVersions, &why))?;
+        let spoken = match spoken {
+            Err(Unanswered::Failed { reason, .. }) if does::NOT_UNDERSTOOD.contains(&reason) => Vec::new(),
+            other => other.map_err(|why| asking.refused(Operation::DiscoverVersions, &why))?,
+        };
         let best = SPOKEN.into_iter().find(|version| spoken.contains(version));
         asking.version = best.ok_or_else(|| {
             MasterError::Refused(format!(

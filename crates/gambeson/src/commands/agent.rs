@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::thread;
 
 use gambeson_interpose::connections::{Socket, sockets};
-use gambeson_keys::relay::ANCHOR;
 use gambeson_launch::wire::Variable;
 use gambeson_site::holder;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -211,11 +210,11 @@ impl Keeper {
                     }
                 }
                 Some(Frame::Ended(status)) => return Ok(status),
-                Some(Frame::Question(number, question)) => {
+                Some(Frame::Question(number, name, question)) => {
                     let (frames, job) = (self.frames.clone(), job.to_owned());
                     // Whatever a key service takes to answer, nothing else waits for it.
                     thread::spawn(move || {
-                        let answer = holder::call(&job, ANCHOR, &question).ok().flatten();
+                        let answer = holder::call(&job, &name, &question).ok().flatten();
                         frames.send(&Frame::Answer(number, answer.map_or_else(Vec::new, |answer| answer.to_vec())))
                     });
                 }

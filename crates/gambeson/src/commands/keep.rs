@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use gambeson_interpose::connections::{inodes, other_end};
 use gambeson_keys::OF_JOB;
+use gambeson_keys::rank::RING;
 use gambeson_keys::relay::ANCHOR;
 use gambeson_launch::descendants;
 use gambeson_launch::wire::{Text, Variable};
@@ -70,8 +71,10 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let frames = Arc::new(Frames::new(stdout));
     let questions = Arc::new(Questions::default());
     if let Some(job) = &job {
-        let (questions, frames) = (questions.clone(), frames.clone());
-        job.answer_by(ANCHOR, move |question| questions.ask(&frames, question));
+        for name in [ANCHOR, RING] {
+            let (questions, frames) = (questions.clone(), frames.clone());
+            job.answer_by(name, move |question| questions.ask(&frames, name, question));
+        }
     }
     let run = said.and_then(|()| frame::read(&mut stdin));
     if let Ok(Some(Frame::Run { command, environment })) = run {

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use gambeson_keys::OF_JOB;
 use gambeson_keys::relay::{self, ANCHOR};
+use gambeson_keys::{OF_JOB, rank};
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
 use gambeson_proto::secret::Secret32;
@@ -209,6 +209,11 @@ fn run(
         ForJob::Opened(keys) => job.hold(OF_JOB, keys),
         ForJob::Given(keys, client) => {
             job.hold(OF_JOB, keys);
+            job.hold(rank::IDENTITY, Zeroizing::new(keys::identity().into_os_string().into_encoded_bytes()));
+            let relaying = client.clone();
+            job.answer_by(rank::RING, move |request| {
+                rank::answer(relaying.ring_of(request).map_err(|error| error.to_string()))
+            });
             job.answer_by(ANCHOR, move |question| Zeroizing::new(relay::answer(&client, question)));
         }
         ForJob::NoStore | ForJob::Without(_) => {}

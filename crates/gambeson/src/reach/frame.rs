@@ -26,8 +26,9 @@ pub(crate) enum Frame {
     Connected,
     /// Both ways: bytes of that connection; without any, this side sends no more.
     Control(Vec<u8>),
-    /// To the agent: a question about anchors of one of the job's processes, by its number.
-    Question(u32, Vec<u8>),
+    /// To the agent: a question of one of the job's processes to the holder of its secrets: its number, its name, and what is
+    /// asked.
+    Question(u32, String, Vec<u8>),
     /// To the host: the answer to that; without any, nobody has one.
     Answer(u32, Vec<u8>),
     /// To the agent: the command has ended, with what a shell has for its status. What follows is the ranks' pages.

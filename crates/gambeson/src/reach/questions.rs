@@ -23,14 +23,14 @@ struct Waiting {
 
 impl Questions {
     /// Asks the other side, and waits for the answer; without one an empty answer, which nobody takes for any.
-    pub(crate) fn ask(&self, frames: &Arc<Frames<impl Write>>, question: &[u8]) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn ask(&self, frames: &Arc<Frames<impl Write>>, name: &str, question: &[u8]) -> Zeroizing<Vec<u8>> {
         let (answer, answered) = channel();
         let mut waiting = self.waiting();
         let number = waiting.next;
         waiting.next = number.wrapping_add(1);
         waiting.waiting.insert(number, answer);
         drop(waiting);
-        let sent = frames.send(&Frame::Question(number, question.to_vec()));
+        let sent = frames.send(&Frame::Question(number, name.to_owned(), question.to_vec()));
         let answer = sent.ok().and_then(|()| answered.recv_timeout(PATIENCE).ok());
         self.waiting().waiting.remove(&number);
         Zeroizing::new(answer.unwrap_or_default())
@@ -62,14 +62,14 @@ mod tests {
         let (questions, frames) = (Arc::new(Questions::default()), Arc::new(Frames::new(Vec::new())));
         let asked = |text: &'static [u8]| {
             let (questions, frames) = (questions.clone(), frames.clone());
-            std::thread::spawn(move || questions.ask(&frames, text).to_vec())
+            std::thread::spawn(move || questions.ask(&frames, "anchor", text).to_vec())
         };
         let (one, two) = (asked(b"one"), asked(b"two"));
         let mut seen = BTreeMap::new();
         while seen.len() < 2 {
             let bytes = frames.with(std::mem::take);
             let mut from = &bytes[..];
-            while let Some(Frame::Question(number, text)) = frame::read(&mut from).unwrap() {
+            while let Some(Frame::Question(number, _, text)) = frame::read(&mut from).unwrap() {
                 seen.insert(text, number);
             }
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{future, hexadecimal, lifetime, moment, service};
 use crate::failure::{Failure, STATUSES};
-use crate::keys::{Access, confirm};
+use crate::keys::{Access, Looked, confirm};
 
 /// Makes a label
 ///
@@ -130,10 +130,10 @@ impl Create {
 
 impl List {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        if let Some(service) = self.access.asked()? {
-            return service::list(&service, self.json);
-        }
-        let keys = self.access.keys()?;
+        let keys = match self.access.looked()? {
+            Looked::Service(service) => return service::list(&service, self.json),
+            Looked::Keys(keys) => keys,
+        };
         let labels = keys.ring().labels();
         if self.json {
             let labels: Vec<_> = labels.iter().map(|entry| about(&entry.name, entry.newest())).collect();
@@ -156,10 +156,10 @@ impl List {
 
 impl Show {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        if let Some(service) = self.access.asked()? {
-            return service::show(&service, &self.label, self.json);
-        }
-        let keys = self.access.keys()?;
+        let keys = match self.access.looked()? {
+            Looked::Service(service) => return service::show(&service, &self.label, self.json),
+            Looked::Keys(keys) => keys,
+        };
         let entry = keys.ring().entry(&self.label)?;
         if self.json {
             let versions: Vec<_> = entry.versions().iter().map(|version| about(&entry.name, version)).collect();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use data_encoding::HEXLOWER;
-use gambeson_keyd::recipient;
+use gambeson_keys::recipient;
 use gambeson_launch::authority::user_folder;
 use gambeson_proto::secret::Secret32;
 use gambeson_site::job::read_secret;

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use data_encoding::HEXLOWER;
-use gambeson_keyd::recipient::{open, seal};
 use gambeson_keyd::wire::{Purpose, Want};
+use gambeson_keys::recipient::{open, seal};
 use gambeson_keys::{
-    Cost, Effect, Entry, Rights, Ring, read_export, read_export_to, recipient as recipient_of, write_export,
-    write_export_to,
+    Cost, Effect, Entry, Rights, Ring, read_export, read_export_to, recipient_of, write_export, write_export_to,
 };
 
 use super::{future, lifetime, recipient};

@@ -4,11 +4,12 @@
 //! owners; so a recipient has a key for this alone. Whoever records what is sealed so and has a quantum computer later
 //! reads it: links between hosts are hybrid, and this is not.
 
-use gambeson_keys::SEALED_TO;
 use gambeson_proto::secret::Secret32;
 use rustls::crypto::aws_lc_rs::hpke::DH_KEM_X25519_HKDF_SHA256_AES_256 as SUITE;
 use rustls::crypto::hpke::{EncapsulatedSecret, Hpke, HpkePrivateKey, HpkePublicKey};
 use zeroize::Zeroizing;
+
+use crate::SEALED_TO;
 
 /// A fresh key pair: the public key, and the private one.
 ///
