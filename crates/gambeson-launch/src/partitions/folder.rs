@@ -35,42 +35,123 @@ impl Folder {
     /// What makes no sense of it, or cannot be written.
     pub fn change(&self, name: &str, what: &Change) -> Result<Option<u32>, Error> {
         let _alone = self.lock()?;
+        if self.is_leaving() {
+            return Err(Error::Refused(format!(
+                "the partitions in {} are on their way to a key service; `gambeson partition move` brings them there",
+                self.0.display()
+            )));
+        }
         change(&mut self.clone(), name, what)
     }
 
+    /// Whether there are files of partitions.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.files()?.is_empty())
+    }
+
     /// Hands all partitions to who keeps them from here on, and removes their files when that is done. How many there
-    /// were.
+    /// were. From when he is asked until he says no, they are not to be had here: he may have them, and change them.
     ///
     /// # Errors
     /// When they cannot be read, or he does not take them; then they stay.
     pub fn hand_over(&self, take: impl FnOnce(&[(String, Record)]) -> Result<(), Error>) -> Result<usize, Error> {
         let _alone = self.lock()?;
         let read = |name: String| {
-            let partition = self.partition(&name)?.expect("it was listed, and nobody else changes anything now");
-            let epoch = if partition.is_own() { Some(self.epoch(&name)?) } else { None };
+            let partition = self.read(&name)?.expect("it was listed, and nobody else changes anything now");
+            let epoch = if partition.is_own() { Some(self.secret(&name)?) } else { None };
             Ok((name, Record { partition, epoch }))
         };
-        let records: Vec<_> = self.names()?.into_iter().map(read).collect::<Result<_, Error>>()?;
-        if records.is_empty() {
+        let records: Vec<_> = self.files()?.into_iter().map(read).collect::<Result<_, Error>>()?;
+        if records.is_empty() && !self.is_leaving() {
             return Ok(0);
         }
-        take(&records)?;
-        for (name, record) in &records {
-            let kinds = if record.epoch.is_some() { &["toml", "secret"][..] } else { &["toml"] };
-            for kind in kinds {
-                let path = self.file(name, kind);
-                fs::remove_file(&path).map_err(|cause| {
-                    Error::Unavailable(format!(
-                        "{} was handed over, and cannot be removed here ({cause}); remove what is left in {}",
-                        path.display(),
-                        self.0.display()
-                    ))
-                })?;
+        // Whether somebody was asked before, and may have them, and have changed them.
+        let again = self.is_leaving();
+        files::write(&self.0.join(LEAVING), 0o600, b"")?;
+        match take(&records) {
+            Ok(()) => {}
+            Err(Error::Unavailable(why)) => {
+                return Err(Error::Unavailable(format!(
+                    "{why}; say `gambeson partition move` again: until then nobody here knows who has the partitions"
+                )));
+            }
+            Err(cause) if again => {
+                return Err(Error::Refused(format!(
+                    "{cause}; they may have been handed over before, and changed since: if so remove the files in {}",
+                    self.0.display()
+                )));
+            }
+            Err(cause) => {
+                self.remove(LEAVING)?;
+                return Err(cause);
             }
         }
+        // Secrets may be left of what was cut off.
+        let names = fs::read_dir(&self.0).map_err(|cause| files::unwritten(&self.0, &cause))?;
+        let names: Vec<_> = names.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        for kind in [".toml", ".secret"] {
+            names.iter().filter(|name| name.ends_with(kind)).try_for_each(|name| self.remove(name))?;
+        }
+        self.remove(LEAVING)?;
         let synced = File::open(&self.0).and_then(|folder| folder.sync_all());
         synced.map_err(|cause| files::unwritten(&self.0, &cause))?;
         Ok(records.len())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        let path = self.0.join(name);
+        fs::remove_file(&path).map_err(|cause| {
+            let path = path.display();
+            Error::Unavailable(format!("{path} cannot be removed ({cause}); say `gambeson partition move` again"))
+        })
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.0.join(LEAVING).exists()
+    }
+
+    fn files(&self) -> Result<Vec<String>, Error> {
+        let entries = match fs::read_dir(&self.0) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(cause) => {
+                return Err(Error::Unavailable(format!("{} cannot be read ({cause})", self.0.display())));
+            }
+        };
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<_> = names
+            .filter_map(|name| Some(name.strip_suffix(".toml")?.to_owned()))
+            .filter(|name| is_partition(name))
+            .collect();
+        // What is being written has a name that begins so.
+        names.retain(|name| !name.starts_with('.'));
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Partition>, Error> {
+        let path = self.file(name, "toml");
+        if path.exists() {
+            return files::read_toml(&path, "bring it back from a copy").map(Some);
+        }
+        if self.file(name, "secret").exists() {
+            return Err(Error::Refused(format!(
+                "there is a secret of a partition {name}, and no {}; bring that back from a copy, or take another name",
+                path.display()
+            )));
+        }
+        Ok(None)
+    }
+
+    fn secret(&self, name: &str) -> Result<Epoch, Error> {
+        let path = self.file(name, "secret");
+        let text = files::read_secret(&path, "the secret of a partition", "bring it back from a copy")?;
+        Epoch::parse(&text).ok_or_else(|| {
+            Error::Refused(format!("{} is not as it was written; bring it back from a copy", path.display()))
+        })
     }
 
     fn lock(&self) -> Result<File, Error> {
@@ -93,44 +174,18 @@ impl Folder {
 
 impl Shelf for Folder {
     fn names(&self) -> Result<Vec<String>, Error> {
-        let entries = match fs::read_dir(&self.0) {
-            Ok(entries) => entries,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(cause) => {
-                return Err(Error::Unavailable(format!("{} cannot be read ({cause})", self.0.display())));
-            }
-        };
-        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        let mut names: Vec<_> = names
-            .filter_map(|name| Some(name.strip_suffix(".toml")?.to_owned()))
-            .filter(|name| is_partition(name))
-            .collect();
-        // What is being written has a name that begins so.
-        names.retain(|name| !name.starts_with('.'));
-        names.sort_unstable();
-        Ok(names)
+        if self.is_leaving() { Ok(Vec::new()) } else { self.files() }
     }
 
     fn partition(&self, name: &str) -> Result<Option<Partition>, Error> {
-        let path = self.file(name, "toml");
-        if path.exists() {
-            return files::read_toml(&path, "bring it back from a copy").map(Some);
-        }
-        if self.file(name, "secret").exists() {
-            return Err(Error::Refused(format!(
-                "there is a secret of a partition {name}, and no {}; bring that back from a copy, or take another name",
-                path.display()
-            )));
-        }
-        Ok(None)
+        if self.is_leaving() { Ok(None) } else { self.read(name) }
     }
 
     fn epoch(&self, name: &str) -> Result<Epoch, Error> {
-        let path = self.file(name, "secret");
-        let text = files::read_secret(&path, "the secret of a partition", "bring it back from a copy")?;
-        Epoch::parse(&text).ok_or_else(|| {
-            Error::Refused(format!("{} is not as it was written; bring it back from a copy", path.display()))
-        })
+        match self.is_leaving() {
+            true => Err(Error::Refused(format!("partition {name} is on its way to a key service"))),
+            false => self.secret(name),
+        }
     }
 }
 
@@ -192,5 +247,7 @@ impl Cabinet for Logged {
     }
 }
 
+/// Beside the files, while nobody here knows who has the partitions.
+const LEAVING: &str = ".leaving";
 /// Longer than the clocks of file systems take to go on.
 const SETTLED: Duration = Duration::from_secs(3);

@@ -138,8 +138,14 @@ fn partitions_move_with_their_epochs_and_secrets() {
     let source = Source { address: "east:7200".into(), key: KEY.into() };
     registry.change("ward", &Change::Follow { source }).unwrap();
     let (before, listed) = (grant(registry, "h1").unwrap(), list(registry).unwrap());
-    let refused = registry.hand_over(|_| Err(Error::Unavailable("nobody is there".into())));
+    let refused = registry.hand_over(|_| Err(Error::Refused("they stay".into())));
     assert!(refused.is_err() && list(registry).unwrap() == listed, "what nobody took stays");
+    // He may have them, and change them: what is here may be old.
+    assert!(registry.hand_over(|_| Err(Error::Unavailable("he does not answer".into()))).is_err());
+    assert!(list(registry).unwrap().is_empty() && !registry.is_empty().unwrap() && grant(registry, "h1").is_err());
+    assert!(registry.change("clinic", &Change::Rotate).is_err() && create("x", &[])(registry).is_err());
+    assert!(registry.hand_over(|_| Err(Error::Refused("there is another".into()))).is_err());
+    assert!(list(registry).unwrap().is_empty(), "he may have had them before");
     let mut drawer = to.1.clone();
     let moved = registry.hand_over(|records| {
         for (_, record) in records {
@@ -152,7 +158,7 @@ fn partitions_move_with_their_epochs_and_secrets() {
         Ok(())
     });
     assert_eq!((moved.unwrap(), registry.hand_over(|_| panic!("there is nothing")).unwrap()), (2, 0));
-    assert!(list(registry).unwrap().is_empty() && !from.file("clinic.secret").exists());
+    assert!(registry.is_empty().unwrap() && !from.file("clinic.secret").exists());
     assert_eq!((grant(&to.1, "h1").unwrap(), list(&to.1).unwrap()), (before, listed));
     // Another of that name stays where it is.
     create("clinic", &["h1"])(registry).unwrap();

@@ -13,7 +13,7 @@ use gambeson_keyd::rules::{PORT, Rules};
 use gambeson_keyd::service::{Service, Setup};
 use gambeson_keyd::wire::{Secret, Verification};
 use gambeson_launch::authority::{Kind, Member, host_folder};
-use gambeson_launch::partitions::{Folder, Shelf};
+use gambeson_launch::partitions::Folder;
 use gambeson_master::{Made, MasterError, MasterKey, Place};
 use gambeson_proto::directory::date;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -216,7 +216,7 @@ impl Init {
                 rules.display()
             );
         }
-        if !Folder::of(&folder).names().unwrap_or_default().is_empty() {
+        if Folder::of(&folder).is_empty().is_ok_and(|empty| !empty) {
             println!("partitions  in files of this host: `gambeson partition move` takes them here, once it serves");
         }
         println!("next        gambeson keyd serve                  on this host");

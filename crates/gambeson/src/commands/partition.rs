@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use gambeson_keyd::client::{Client, Partitions};
 use gambeson_launch::authority::{Kind, Member, Site};
-use gambeson_launch::partitions::{Change, Folder, Listed, Shelf, Source, list};
+use gambeson_launch::partitions::{Change, Folder, Listed, Source, list};
 use gambeson_proto::directory::date;
 use serde_json::json;
 
@@ -210,7 +210,7 @@ impl Kept {
             place.authority()?;
             return Ok(Kept::Folder(folder));
         };
-        if !folder.names()?.is_empty() {
+        if !folder.is_empty()? {
             return Err(Failure::refused(format!(
                 "the site has its partitions in the key service {}, and there are others in files of this host; \
                  `gambeson partition move` takes them there",
@@ -410,6 +410,8 @@ impl Move {
                 folder.join("site.toml").display()
             ))
         })?;
+        // Who does not answer, or does not let this one, is not asked to take anything.
+        client.partitions()?;
         let count = Folder::of(&folder).hand_over(|records| client.take_partitions(records))?;
         if count == 0 {
             println!("no partitions are in files of this host");
