@@ -1,4 +1,7 @@
-"""Partitions: members' jobs have a key that no other host gets, across rotations, removals and sites."""
+"""Partitions: members' jobs have a key that no other host gets, across rotations, removals and sites.
+
+The same with partitions in a folder of the authority's host, and in the database of a key service.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from harness.site import Site
 pytestmark = [pytest.mark.namespaces, pytest.mark.mpis("mpich")]
 
 REFUSED = 70
+PASSPHRASE = "a master passphrase"
 # The credential ends with the epoch and the key of its one partition, and 32 bytes of a digest.
 SHOW = f'echo "$(hostname) $({sys.executable} {ASK} credential | tail -c 68 | head -c 36 | sha256sum | head -c 64)"'
 EXCHANGE = """
@@ -47,9 +51,10 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 
 class Cluster(Site):
-    """Hosts that each have a /dev/shm of their own, too, and a daemon."""
+    """Hosts that each have a /dev/shm of their own, too, and a daemon; and a key service, if partitions are in one."""
 
-    def __init__(self, site: Site, memory: Path, mpi: Mpi) -> None:
+    def __init__(self, site: Site, memory: Path, mpi: Mpi, kept: str) -> None:
+        self.kept = kept
         self.hosts, self.gambeson, self.root, self.ssh = site.hosts, site.gambeson, site.root, site.ssh
         self.mpi = mpi
         self.separate("/dev/shm", memory)
@@ -64,6 +69,66 @@ class Cluster(Site):
                 assert said.startswith("gambesond: listening on "), said
                 started[name] = process
             yield started
+
+    @contextlib.contextmanager
+    def serves(self, host: str) -> Iterator[subprocess.Popen[str]]:
+        with self.stays(host, "keyd", "serve", "--passphrase-file", str(self.root / "passphrase")) as (service, said):
+            assert said.startswith("gambeson keyd: listening on "), service.communicate()
+            yield service
+
+    @contextlib.contextmanager
+    def distributes(self, *names: str) -> Iterator[None]:
+        """Who hands secrets out: these hosts' key services, or the daemons of these authorities' hosts."""
+        with contextlib.ExitStack() as stack:
+            if self.kept == "folder":
+                stack.enter_context(self.daemons(*names))
+            else:
+                for name in names:
+                    stack.enter_context(self.serves(name))
+            yield
+
+    @contextlib.contextmanager
+    def up(self, *names: str, services: tuple[str, ...] = ("h1",)) -> Iterator[None]:
+        """The daemons of these hosts, and who hands secrets out."""
+        with contextlib.ExitStack() as stack:
+            if self.kept == "service":
+                stack.enter_context(self.distributes(*services))
+            stack.enter_context(self.daemons(*names))
+            yield
+
+    def name_service(self, host: str, keys: str) -> None:
+        """As an administrator does on the authority's host; others hear of it when they are enrolled or renewed."""
+        with self.etc(host, "site.toml").open("a") as text:
+            text.write(f'keys = "{keys}"\n')
+
+    def make_service(self, host: str, rules: str = 'partitions = ["user:root"]\nofficers = ["user:root"]\n') -> None:
+        passphrase = self.root / "passphrase"
+        passphrase.touch(0o600)
+        passphrase.write_text(PASSPHRASE + "\n")
+        self.does(host, "keyd", "init", "--passphrase-file", str(passphrase))
+        self.etc(host, "keyd.toml").write_text(rules)
+
+    def begin(self, host: str, name: str) -> None:
+        """A site, whose authority is on this host, and its partitions, too."""
+        self.does(host, "init", "--name", name)
+        if self.kept == "service":
+            self.name_service(host, f"keyd://{host}")
+            self.make_service(host)
+
+    def given(self, host: str) -> list[dict[str, Any]]:
+        """Who got secrets there, and when."""
+        return self.lines(host, "partition") if self.kept == "folder" else self.rows(host, "partition")
+
+    def denials(self, host: str) -> list[dict[str, Any]]:
+        denials = self.lines(host, "refuse") if self.kept == "folder" else self.rows(host, "refusal")
+        return [line for line in denials if "host" in line]
+
+    def rows(self, host: str, event: str) -> list[dict[str, Any]]:
+        """What the service's log, which holds together, has of some event."""
+        assert "as they were written" in self.does(host, "key", "audit", "--verify")
+        said = self.does(host, "key", "audit", "--json", "--last", "0")
+        rows = [json.loads(line) for line in said.splitlines()]
+        return [row["about"] | {"who": row["who"]["roles"]} for row in rows if row["event"] == event]
 
     def log(self, host: str) -> Path:
         return self.root / host / "audit.log"
@@ -102,29 +167,48 @@ class Cluster(Site):
         return dict(json.loads(self.does(host, "partition", "list", "--json")))
 
 
-@pytest.fixture
-def cluster(gambeson: Path, tmp_path: Path, mpi: Mpi) -> Iterator[Cluster]:
-    with hosts(tmp_path, 3) as made:
-        memory = Path("/dev/shm") / made.prefix
+@contextlib.contextmanager
+def made(gambeson: Path, tmp_path: Path, mpi: Mpi, kept: str) -> Iterator[Cluster]:
+    with hosts(tmp_path, 3) as three:
+        memory = Path("/dev/shm") / three.prefix
         try:
-            yield Cluster(Site(made, gambeson, tmp_path / "site"), memory, mpi)
+            yield Cluster(Site(three, gambeson, tmp_path / "site"), memory, mpi, kept)
         finally:
             shutil.rmtree(memory, ignore_errors=True)
 
 
-@pytest.fixture
-def clinic(cluster: Cluster) -> Cluster:
+def east(cluster: Cluster) -> Cluster:
     """One site, whose hosts h1 and h2 are members of the partition."""
-    cluster.does("h1", "init", "--name", "east")
+    cluster.begin("h1", "east")
     for host in ("h2", "h3"):
         cluster.does("h1", "enroll", host)
-    assert "epoch 1, with 2 members" in cluster.does("h1", "partition", "create", "clinic", "h1", "H2")
+    with cluster.distributes("h1"):
+        assert "epoch 1, with 2 members" in cluster.does("h1", "partition", "create", "clinic", "h1", "H2")
     return cluster
+
+
+@pytest.fixture(params=["folder", "service"])
+def cluster(gambeson: Path, tmp_path: Path, mpi: Mpi, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with made(gambeson, tmp_path, mpi, request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def clinic(cluster: Cluster) -> Cluster:
+    """With the partition in either place."""
+    return east(cluster)
+
+
+@pytest.fixture
+def folder(gambeson: Path, tmp_path: Path, mpi: Mpi) -> Iterator[Cluster]:
+    """With the partition in files, for what hosts do whichever it is."""
+    with made(gambeson, tmp_path, mpi, "folder") as cluster:
+        yield east(cluster)
 
 
 def test_members_have_a_key_and_nobody_else(clinic: Cluster) -> None:
     assert "none runs; start it" in clinic.denied_alone("h1")
-    with clinic.daemons("h1", "h2", "h3"):
+    with clinic.up("h1", "h2", "h3"):
         keys = clinic.keys("h1", "h2")
         assert sorted(keys) == ["h1", "h2"] and len(set(keys.values())) == 1
         # Another job has another.
@@ -138,23 +222,28 @@ def test_members_have_a_key_and_nobody_else(clinic: Cluster) -> None:
         assert "this site has no partition ward" in refused
         clinic.does("h1", "partition", "add", "clinic", "h3")
         assert len(set(clinic.keys("h1", "h3").values())) == 1
-        given = [(line["host"], line["epoch"]) for line in clinic.lines("h1", "partition")]
-        assert set(given) == {("h2", 1), ("h3", 1)}
-        refusals = [(line["host"], line["partition"]) for line in clinic.lines("h1", "refuse") if "host" in line]
-        assert set(refusals) == {("h3", "clinic")}
+        given = {(line["host"], line["epoch"]) for line in clinic.given("h1")}
+        # The authority's own daemon asks nobody for what is in its folder.
+        assert given - {("h1", 1)} == {("h2", 1), ("h3", 1)}
+        assert (("h1", 1) in given) == (clinic.kept == "service")
+        refusals = {(line["host"], line["partition"]) for line in clinic.denials("h1")}
+        assert refusals - {("h1", "ward")} == {("h3", "clinic")}
         jobs = clinic.lines("h2", "job")
         assert jobs and all(line["account"] == "root" and line["epoch"] == 1 for line in jobs)
-    listed = clinic.listed("h1")
+        listed = clinic.listed("h1")
     assert listed["site"] == "east" and len(listed["key"]) == 64
     assert [member["host"] for member in listed["partitions"][0]["members"]] == ["h1", "h2", "h3"]
+    if clinic.kept == "service":
+        return
     # Its secret is in one file, and the job's directory is gone.
     secret = clinic.etc("h1", "authority/partitions/clinic.secret").read_text().split()[-1]
     having = [path for path in clinic.root.rglob("*") if path.is_file() and secret in path.read_text("latin-1")]
     assert [path.name for path in having] == ["clinic.secret"] and having[0].stat().st_mode & 0o077 == 0
 
 
-def test_a_host_with_the_jobs_secret_and_without_the_key_takes_no_part(clinic: Cluster) -> None:
+def test_a_host_with_the_jobs_secret_and_without_the_key_takes_no_part(folder: Cluster) -> None:
     """What a host that is no member could do that was sent the job's secret and does not go by its own Gambeson."""
+    clinic = folder
     with clinic.daemons("h1", "h2"):
         forge, exchange = clinic.root / "forge.py", clinic.root / "exchange.py"
         forge.write_text(FORGE)
@@ -169,7 +258,7 @@ def test_a_host_with_the_jobs_secret_and_without_the_key_takes_no_part(clinic: C
 
 
 def test_who_was_removed_is_in_no_new_job_and_those_that_run_go_on(clinic: Cluster) -> None:
-    with clinic.daemons("h1", "h2", "h3"):
+    with clinic.up("h1", "h2", "h3"):
         clinic.does("h1", "partition", "add", "clinic", "h3")
         before = clinic.keys("h1", "h3")
         go = clinic.root / "go"
@@ -193,22 +282,23 @@ def test_who_was_removed_is_in_no_new_job_and_those_that_run_go_on(clinic: Clust
         assert clinic.listed("h1")["partitions"][0]["epoch"] == 3
 
 
-def test_members_go_on_while_the_authoritys_host_is_down(clinic: Cluster) -> None:
+def test_members_go_on_while_nobody_hands_out(clinic: Cluster) -> None:
     with clinic.daemons("h2", "h3"):
-        with clinic.daemons("h1"):
+        with clinic.distributes("h1"):
             clinic.does("h1", "partition", "add", "clinic", "h3")
             clinic.key("h2")
         clinic.key("h2")
         # What it never heard it cannot know.
         assert "cannot be asked" in clinic.denied_alone("h3")
-        clinic.does("h1", "partition", "remove", "clinic", "h2")
-        with clinic.daemons("h1"):
+        with clinic.distributes("h1"):
+            clinic.does("h1", "partition", "remove", "clinic", "h2")
             assert "h2 is no member" in clinic.denied_alone("h2")
             clinic.key("h3")
         assert "cannot be asked" in clinic.denied_alone("h2")
 
 
-def test_the_hosts_rules_say_which_accounts_may(clinic: Cluster) -> None:
+def test_the_hosts_rules_say_which_accounts_may(folder: Cluster) -> None:
+    clinic = folder
     rules = clinic.etc("h1", "daemon.toml")
     rules.write_text('[partitions]\nclinic = ["nobody"]\n')
     with clinic.daemons("h1"):
@@ -227,12 +317,12 @@ def test_the_hosts_rules_say_which_accounts_may(clinic: Cluster) -> None:
 
 def test_a_partition_of_two_sites(cluster: Cluster) -> None:
     """h1 is a site, and h2 and h3 are another. Neither accepts the other's certificates."""
-    cluster.does("h1", "init", "--name", "east")
-    cluster.does("h2", "init", "--name", "west")
+    cluster.begin("h1", "east")
+    cluster.begin("h2", "west")
     cluster.does("h2", "enroll", "h3")
-    cluster.does("h1", "partition", "create", "clinic", "h1")
-    key = cluster.listed("h2")["key"]
-    with cluster.daemons("h1", "h2", "h3"):
+    with cluster.up("h1", "h2", "h3", services=("h1", "h2")):
+        cluster.does("h1", "partition", "create", "clinic", "h1")
+        key = cluster.listed("h2")["key"]
         shared = cluster.does("h1", "partition", "share", "clinic", "--with", "west", "--key", key)
         there = next(line.split()[2:] for line in shared.splitlines() if line.startswith("there "))
         cluster.does("h2", *there)
@@ -245,8 +335,12 @@ def test_a_partition_of_two_sites(cluster: Cluster) -> None:
         assert len(set(cluster.keys("h3", "h1").values())) == 1
         said = cluster.does("h3", *cluster.run("h3", "h1"), cluster.mpi.python, str(cluster.root / "exchange.py"))
         assert said.count("sum 3") == 2
-        given = cluster.lines("h1", "partition")
-        assert {(line["host"], line["site"]) for line in given} == {("h2", "west"), ("h3", "west")}
+        given = {(line["host"], line["site"]) for line in cluster.given("h1")}
+        assert given - {("h1", None)} == {("h2", "west"), ("h3", "west")}
+        if cluster.kept == "service":
+            # West's service is known to East's by its key, and gets nothing else there.
+            assert ["site", "site:west"] in [line["who"] for line in cluster.rows("h1", "partition")]
+            assert {(line["host"], line["epoch"]) for line in cluster.rows("h2", "partition")} == {("h2", 1), ("h3", 1)}
         # A rotation here is one there, and a removal, too.
         assert "epoch 2" in cluster.does("h1", "partition", "remove", "clinic", "h2")
         assert "h2 is no member" in cluster.denied_alone("h2")
@@ -258,3 +352,56 @@ def test_a_partition_of_two_sites(cluster: Cluster) -> None:
         assert cluster.denied("h3", "h1")
         assert {line["epoch"] for line in cluster.lines("h1", "job")} == {1, 2}
         cluster.key("h1")
+
+
+def test_partitions_move_to_a_key_service_and_nobody_notices(folder: Cluster) -> None:
+    """The service is on another host than the authority, and members hear of it one after the other."""
+    clinic = folder
+    secret = clinic.etc("h1", "authority/partitions/clinic.secret").read_text().split()[-1]
+    clinic.make_service("h2", 'officers = ["user:root"]\n')
+    with clinic.daemons("h1", "h2", "h3"):
+        before = clinic.keys("h1", "h2")
+        assert len(set(before.values())) == 1
+        go = clinic.root / "go"
+        words = [*clinic.run("h1", "h2"), clinic.mpi.python, str(clinic.root / "exchange.py"), str(go)]
+        with clinic.stays("h1", *words) as (job, said):
+            assert said == "begun 3"
+            # Where nobody listens the next one is asked.
+            clinic.name_service("h1", "keyd://h3,h2")
+            with clinic.serves("h2"):
+                assert "`gambeson partition move` takes them there" in clinic.refuses(
+                    REFUSED, "h1", "partition", "rotate", "clinic"
+                )
+                refused = clinic.refuses(REFUSED, "h1", "partition", "move")
+                assert 'partitions = ["user:root"]' in refused
+                assert set(clinic.keys("h1", "h2")) == {"h1", "h2"}, "until then they are in the folder"
+                assert not [line for line in clinic.rows("h1", "refusal") if line["wanted"] != "partition"]
+            clinic.etc("h2", "keyd.toml").write_text('partitions = ["user:root"]\nofficers = ["user:root"]\n')
+            with clinic.serves("h2"):
+                assert "1 partitions are in the key service keyd://h3,h2" in clinic.does("h1", "partition", "move")
+                assert not list(clinic.etc("h1", "authority/partitions").glob("clinic.*"))
+                assert "no partitions are in files" in clinic.does("h1", "partition", "move")
+                # h2 and h3 still ask the authority's host, which asks the service for them.
+                assert len(set(clinic.keys("h1", "h2").values())) == 1
+                assert {line["epoch"] for line in clinic.lines("h2", "job")} == {1}
+                assert "h3 is no member of partition clinic" in clinic.denied_alone("h3")
+                go.touch()
+                assert job.communicate(timeout=60)[0].count("sum 3") == 2
+                by = {line["host"]: line["who"] for line in clinic.rows("h1", "partition")}
+                assert "dns:h1" in by["h1"] and "dns:h1" in by["h2"] and "authority" in by["h2"]
+                assert [line["host"] for line in clinic.rows("h1", "refusal") if "host" in line] == ["h3"]
+                # As with a renewed certificate it hears of the service.
+                clinic.name_service("h2", "keyd://h3,h2")
+                clinic.key("h2")
+                assert "dns:h2" in clinic.rows("h1", "partition")[-1]["who"]
+                assert "epoch 2" in clinic.does("h1", "partition", "rotate", "clinic")
+                assert clinic.listed("h1")["address"] == "h2:7201"
+                assert len(set(clinic.keys("h1", "h2").values())) == 1
+                changes = [(line["did"], line.get("epoch")) for line in clinic.rows("h1", "partition-change")]
+                assert changes == [("move", None), ("rotate", 2)]
+                clinic.does("h2", "keyd", "backup", str(clinic.root / "backup.db"))
+                # What was in files is in none any more: not in the database, its journal, or a backup.
+                forms = (secret.encode(), bytes.fromhex(secret))
+                files = [path for path in clinic.root.rglob("*") if path.is_file()]
+                assert any(path.name.startswith("keys.db-wal") for path in files)
+                assert not [path for path in files if any(form in path.read_bytes() for form in forms)]

@@ -30,6 +30,8 @@ pub mod events {
     pub const ANCHOR: &str = "anchor";
     pub const ANCHOR_BACK: &str = "anchor-back";
     pub const REFUSAL: &str = "refusal";
+    pub const PARTITION: &str = "partition";
+    pub const PARTITION_CHANGE: &str = "partition-change";
     pub const MASTER: &str = "master";
     pub const RESEAL: &str = "reseal";
     pub const BACKUP: &str = "backup";

@@ -15,6 +15,7 @@
 //!   ├── standby: two services with the same labels
 //!   └── client ── place: addresses of services
 //! page: what officers see of it in a browser, and metrics
+//! partitions: hosts' secrets, in records of the same database
 //! ```
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod control;
 pub mod database;
 mod error;
 pub mod page;
+pub mod partitions;
 pub mod rules;
 pub mod service;
 pub mod standby;

@@ -4,6 +4,7 @@
 //! listen = ["0.0.0.0:7201"]
 //! create = ["user:*"]          # who may make labels: roles of certificates; `user:*` is everybody of the site
 //! officers = ["user:olga"]     # who sees all labels, grants and the whole log, and no keys
+//! partitions = ["user:olga"]   # who may make partitions, change them and list them
 //! metrics = ["dns:prom"]       # who may fetch the metrics alone
 //! page = "0.0.0.0:7202"        # the officers' page; there is none without this line
 //! standbys = ["keys2"]         # hosts that may follow this service: HOST, HOST:PORT or HOST=ADDRESS:PORT
@@ -20,8 +21,7 @@ use serde::Deserialize;
 
 use crate::Error;
 
-/// Where a key service listens, if nobody says otherwise.
-pub const PORT: u16 = 7201;
+pub use gambeson_launch::services::PORT;
 
 /// The rules of one service.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,6 +33,8 @@ pub struct Rules {
     pub create: Vec<String>,
     /// Who sees everything but keys.
     pub officers: Vec<String>,
+    /// Who may change partitions, and sees them.
+    pub partitions: Vec<String>,
     /// Who may fetch the metrics.
     pub metrics: Vec<String>,
     /// Where the officers' page is.
@@ -47,6 +49,7 @@ impl Default for Rules {
             listen: vec![SocketAddr::from(([0, 0, 0, 0], PORT))],
             create: vec!["user:*".to_owned()],
             officers: Vec::new(),
+            partitions: Vec::new(),
             metrics: Vec::new(),
             page: None,
             standbys: Vec::new(),
@@ -73,7 +76,8 @@ impl Rules {
 
     fn parse(text: &str) -> Result<Self, String> {
         let rules: Self = toml::from_str(text).map_err(|cause| cause.to_string())?;
-        for role in rules.create.iter().chain(&rules.officers).chain(&rules.metrics) {
+        let lists = [&rules.create, &rules.officers, &rules.partitions, &rules.metrics];
+        for role in lists.into_iter().flatten() {
             check_role(role)?;
         }
         for host in &rules.standbys {

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use gambeson_launch::partitions::{Change, Listed};
 pub use gambeson_launch::wire::Secret;
 
 use crate::{Grant, Rights, Row};
@@ -142,6 +143,20 @@ pub enum Question {
         /// Of one label; none: all, which officers alone see.
         label: Option<String>,
     },
+    /// Changes a partition.
+    Partition {
+        /// Which.
+        name: String,
+        /// How.
+        change: Change,
+    },
+    /// Takes partitions in that were elsewhere.
+    TakePartitions {
+        /// Names, and records with secrets and epochs.
+        records: Vec<(String, Secret)>,
+    },
+    /// Which partitions are there?
+    Partitions,
 }
 
 /// How much of a label's keys.
@@ -191,6 +206,17 @@ pub enum Answer {
     Verified(Verification),
     /// How the service is.
     Status(Status),
+    /// The number of the epoch that began, if one did.
+    Epoch(Option<u32>),
+    /// Partitions without secrets.
+    Partitions {
+        /// All.
+        partitions: Vec<Listed>,
+        /// The host that answers.
+        host: String,
+        /// The hash of its key, by which other sites know it.
+        key: String,
+    },
 }
 
 /// A label as those see it who may know of it.

@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::identities;
 use crate::keeper::Work;
 use crate::nursery::Nursery;
-use crate::partitions::{Desk, Distribution, Holder};
+use crate::partitions::{Desk, Distribution, Folder, Holder, Logged};
 use crate::rules::{Permission, Rules};
 use crate::serve::{Inbox, Serving, Unwanted, summary};
 use crate::wire::{
@@ -100,8 +100,9 @@ impl Daemon {
         let certifies = authority.clone().map(|authority| authority::serve(&domain, authority)).transpose()?;
         let called = member.host().unwrap_or_else(|| host.clone());
         let identifies = hears_guests.map(|authority| identities::serve(&domain, authority, &called, log.clone()));
-        let hands_out = authority.is_some().then(|| Distribution::open(&domain, &folder, log.clone())).transpose()?;
         let say = |why: &str| eprintln!("gambesond: {why}");
+        let cabinet = || Arc::new(Logged { folder: Folder::of(&folder), log: log.clone() });
+        let hands_out = authority.is_some().then(|| Distribution::open(&domain, cabinet(), Some(folder.clone()), say));
         let desk = Desk::open(Holder::new(&domain, folder.clone(), &host), &folder, admitted, log);
         // Somebody else may have taken the name to be in the way; what needs no partition goes on.
         let desk = desk.inspect_err(|cause| say(&cause.to_string())).ok();
@@ -109,7 +110,7 @@ impl Daemon {
         Ok(Daemon {
             _renewer: renewer,
             _authority: (certifies, identifies.transpose()?),
-            _partitions: (hands_out, desk),
+            _partitions: (hands_out.transpose()?, desk),
             _endpoint: endpoint,
             domain,
         })

@@ -31,6 +31,7 @@ pub mod processes;
 pub mod requester;
 pub mod rules;
 mod serve;
+pub mod services;
 pub mod wire;
 
 pub use error::Error;

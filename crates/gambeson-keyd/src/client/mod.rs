@@ -3,8 +3,6 @@
 //! Services are tried in the order of their names, from the one on that answered last. Who does not answer in a moment, or has only part of it, is passed over
 //! for as long as another does: keys come from any of them, and changes are the primary's.
 
-mod place;
-
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use gambeson_keys::{Anchor, Anchorage, Direction, Effect, KeyError, KeyRing, Ring};
+use gambeson_launch::Error as Told;
+use gambeson_launch::partitions::{Change, Listed, Record};
 use gambeson_launch::requester;
 use gambeson_link::{Domain, Expected, Startpoint};
 
-pub use place::Place;
+pub use gambeson_launch::services::Place;
 
 use crate::service::effect_of;
 use crate::wire::{
@@ -35,6 +35,17 @@ struct Shared {
     there: Vec<Mutex<Option<Arc<Startpoint>>>>,
     /// Which of them answered last.
     answered: AtomicUsize,
+}
+
+/// The partitions of a site, and how other sites know who distributes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partitions {
+    /// All.
+    pub partitions: Vec<Listed>,
+    /// Where the service is that answered, as `HOST:PORT`.
+    pub address: String,
+    /// The hash of its key.
+    pub key: String,
 }
 
 /// Why one of several services did not serve.
@@ -226,6 +237,39 @@ impl Client {
         self.place().hosts().iter().enumerate().map(|(at, host)| (host.name.clone(), of(at))).collect()
     }
 
+    /// Changes a partition; the number of the epoch that began.
+    ///
+    /// # Errors
+    /// As without a service, and when the asker may not or no service answers.
+    pub fn change_partition(&self, name: &str, change: Change) -> Result<Option<u32>, Told> {
+        match self.ask(&Question::Partition { name: name.to_owned(), change }).map_err(told)? {
+            Answer::Epoch(epoch) => Ok(epoch),
+            _ => Err(told(self.foreign())),
+        }
+    }
+
+    /// Has partitions taken in, with their epochs and secrets.
+    ///
+    /// # Errors
+    /// As [`Client::change_partition`]; then none was taken in.
+    pub fn take_partitions(&self, records: &[(String, Record)]) -> Result<(), Told> {
+        let carried = |(name, record): &(String, Record)| (name.clone(), Secret::from(record.encode().as_slice()));
+        self.done(&Question::TakePartitions { records: records.iter().map(carried).collect() }).map_err(told)
+    }
+
+    /// All partitions of the site.
+    ///
+    /// # Errors
+    /// As [`Client::change_partition`].
+    pub fn partitions(&self) -> Result<Partitions, Told> {
+        let Answer::Partitions { partitions, host, key } = self.ask(&Question::Partitions).map_err(told)? else {
+            return Err(told(self.foreign()));
+        };
+        let here = self.place().hosts().iter().find(|one| one.name.eq_ignore_ascii_case(&host));
+        let here = here.or(self.place().hosts().first()).expect("a place has a host");
+        Ok(Partitions { partitions, address: here.address.clone(), key })
+    }
+
     fn done(&self, question: &Question) -> Result<(), KeyError> {
         match self.ask(question)? {
             Answer::Done => Ok(()),
@@ -399,6 +443,7 @@ impl Question {
             | Question::Aside { .. }
             | Question::Verify { .. }
             | Question::Compare { .. }
+            | Question::Partitions
             | Question::Status => LOOK,
             _ => ASK,
         }
@@ -407,6 +452,16 @@ impl Question {
     /// Whether asking twice could do something twice. An anchor that is recorded again is the same one.
     fn changes(&self) -> bool {
         self.handler() == ASK && !matches!(self, Question::Keys { .. } | Question::SetAnchor { .. })
+    }
+}
+
+/// As it is told of partitions in a folder.
+fn told(error: KeyError) -> Told {
+    match error {
+        KeyError::Unfit { why, .. } => Told::Senseless(why),
+        KeyError::NotGranted { why, .. } => Told::Refused(why),
+        KeyError::Unreachable { .. } => Told::Unavailable(error.to_string()),
+        error => Told::Refused(error.to_string()),
     }
 }
 

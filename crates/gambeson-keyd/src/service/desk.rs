@@ -8,7 +8,7 @@ use gambeson_keys::{KeyError, rank, recipient};
 use gambeson_link::{Domain, Peer, Request, Signed};
 use gambeson_site::directory::now;
 
-use super::{changes, looks, uses};
+use super::{changes, looks, partitions, uses};
 use crate::database::Transaction;
 use crate::rules::Rules;
 use crate::standby::Duty;
@@ -21,6 +21,10 @@ pub(super) struct Desk {
     pub(super) rules: Rules,
     pub(super) duty: Arc<Duty>,
     domain: Weak<Domain>,
+    /// What this host is called.
+    pub(super) host: String,
+    /// The hash of its key.
+    pub(super) key: String,
     since: u64,
     /// Answers on their way out: the database's thread does not seal them.
     out: Sender<(Request, Result<Answer, Error>)>,
@@ -29,7 +33,13 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn open(database: Database, rules: Rules, duty: Arc<Duty>, domain: &Arc<Domain>) -> Result<Self, Error> {
+    pub(super) fn open(
+        database: Database,
+        rules: Rules,
+        duty: Arc<Duty>,
+        called: (String, String),
+        domain: &Arc<Domain>,
+    ) -> Result<Self, Error> {
         let (out, answers) = channel::<(Request, _)>();
         start("gambeson-answers", move || {
             for (request, outcome) in answers {
@@ -45,7 +55,8 @@ impl Desk {
                 drop(confirmed.send((request, outcome)));
             }
         })?;
-        Ok(Desk { database, rules, duty, domain: Arc::downgrade(domain), since: now(), out, unconfirmed })
+        let ((host, key), domain) = (called, Arc::downgrade(domain));
+        Ok(Desk { database, rules, duty, domain, host, key, since: now(), out, unconfirmed })
     }
 
     pub(super) fn since(&self) -> u64 {
@@ -94,6 +105,14 @@ impl Desk {
             Ok(Question::Import { ring, agreed }) => {
                 let may = crate::rules::covers(&self.rules.create, &who.roles);
                 self.change(request, move |change| changes::import(change, &who, may, ring.as_bytes(), &agreed));
+            }
+            Ok(Question::Partition { name, change: what }) => {
+                let may = crate::rules::covers(&self.rules.partitions, &who.roles);
+                self.change(request, move |change| partitions::change(change, &who, may, &name, &what));
+            }
+            Ok(Question::TakePartitions { records }) => {
+                let may = crate::rules::covers(&self.rules.partitions, &who.roles);
+                self.change(request, move |change| partitions::take(change, &who, may, &records));
             }
             Ok(_) => self.hand_out(request, Err(misdirected())),
         }

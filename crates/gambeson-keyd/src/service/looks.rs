@@ -2,8 +2,8 @@
 
 use gambeson_site::directory::now;
 
-use super::changes;
 use super::desk::{Desk, misdirected, refuse};
+use super::{changes, partitions};
 use crate::access::{self, Refusal};
 use crate::rules::covers;
 use crate::wire::{Answer, LabelState, Question, ROWS_MAX, Status, Verification, VersionState};
@@ -26,6 +26,7 @@ pub(super) fn answer(desk: &Desk, who: &Who, question: Question) -> Result<Answe
             let effects = compared.map_err(|(label, refusal)| refused(desk, who, "import", Some(&label), refusal))?;
             Ok(Answer::Effects(effects))
         }
+        Question::Partitions => partitions::list(desk, who, officer),
         Question::Status => status(desk, officer).map(Answer::Status),
         _ => Err(misdirected()),
     }

@@ -5,6 +5,7 @@
 //!               │                                                                                 │
 //!               └── looks: on threads of their own             answer, once it is on the disk <───┘
 //!                                                              of a standby in step, too, if it is a change
+//!  hosts' daemons ── partitions' distribution: an endpoint of its own ── the same transactions
 //! ```
 //! What uses keys is decided in the same transaction that its row of the log is written in: nothing goes out that is not in
 //! the log, and in the order of the log nobody has a key that was taken from him before.
@@ -12,6 +13,7 @@
 mod changes;
 mod desk;
 mod looks;
+mod partitions;
 mod uses;
 
 use std::net::SocketAddr;
@@ -20,10 +22,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use gambeson_launch::authority::{Kind, Member, Renewer, renew};
+use gambeson_launch::partitions::Distribution;
 use gambeson_link::{Attributes, Config, Domain, Endpoint, Handlers, Protection};
 use gambeson_site::directory::now;
 
 use crate::page::{Following, Live, Standby};
+use crate::partitions::Vault;
 use crate::rules::Rules;
 use crate::standby::{Doing, Duty, FollowerState, Standing};
 use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
@@ -48,6 +52,7 @@ pub struct Setup {
 pub struct Service {
     _renewer: Renewer,
     _endpoints: [Endpoint; 2],
+    _partitions: Distribution,
     domain: Arc<Domain>,
     desk: Arc<Desk>,
 }
@@ -59,6 +64,7 @@ impl Service {
     /// When the host's identity cannot be used, or an address not be listened on.
     pub fn open(setup: Setup) -> Result<Self, Error> {
         let Setup { folder, host, rules, database } = setup;
+        let say = |why: &str| eprintln!("gambeson keyd: {why}");
         let member = Member::read(&folder, Kind::Host)?;
         // On the authority's own host that works even when it has expired; others are told what to do then.
         if member.validity.until < now() {
@@ -72,7 +78,8 @@ impl Service {
         let domain = Arc::new(Domain::open(config)?);
         // Before the first question: another may have been promoted while this one was down.
         let duty = Duty::open(database.clone(), &host, &domain, &rules.standbys)?;
-        let desk = Arc::new(Desk::open(database, rules, duty.clone(), &domain)?);
+        let called = (host, member.identity.key_hash().to_string());
+        let desk = Arc::new(Desk::open(database.clone(), rules, duty.clone(), called, &domain)?);
         let (asked, looked) = (desk.clone(), desk.clone());
         let handlers = Handlers::new()
             .queued(ASK, move |request| asked.ask(request))
@@ -81,8 +88,9 @@ impl Service {
         let endpoint = domain.endpoint(attributes, handlers)?;
         endpoint.publish(ENDPOINT, &["user", "host"], [])?;
         let for_others = duty.serve(&domain)?;
-        let renewer = Renewer::start(&domain, folder, Kind::Host, None, |why| eprintln!("gambeson keyd: {why}"))?;
-        Ok(Service { _renewer: renewer, _endpoints: [endpoint, for_others], domain, desk })
+        let partitions = Distribution::open(&domain, Arc::new(Vault::new(database, move || duty.gives())), None, say)?;
+        let renewer = Renewer::start(&domain, folder, Kind::Host, None, say)?;
+        Ok(Service { _renewer: renewer, _endpoints: [endpoint, for_others], _partitions: partitions, domain, desk })
     }
 
     /// Where it listens.

@@ -6,6 +6,7 @@ mod changes;
 mod full;
 mod harness;
 mod kill;
+mod partitions;
 mod rights;
 mod standbys;
 mod tampering;

@@ -30,6 +30,7 @@ use super::certificate::{self, Validity, verify};
 use super::{Certified, Request};
 use crate::Error;
 use crate::identities::Mechanism;
+use crate::services::Place;
 
 pub(super) const AUTHORITIES: &str = "authority.pem";
 pub(super) const SITE: &str = "site.toml";
@@ -72,6 +73,15 @@ impl Site {
     /// When it is not there, or makes no sense.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         read_toml(&folder.join(SITE), "enroll this host, or yourself, with `gambeson enroll`")
+    }
+
+    /// Its key services, if it has any.
+    ///
+    /// # Errors
+    /// When what is named is none.
+    pub fn key_services(&self) -> Result<Option<Place>, Error> {
+        let place = self.keys.as_deref().map(str::parse).transpose();
+        place.map_err(|why| Error::Senseless(format!("{SITE} of {} names its key service so: {why}", self.name)))
     }
 
     /// Whether a folder has one.

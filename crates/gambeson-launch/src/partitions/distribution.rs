@@ -1,21 +1,21 @@
-//! Daemons hand out secrets of partitions, and ask each other for them.
+//! Hands out secrets of partitions, and asks others who do.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use gambeson_link::{Attributes, Domain, Endpoint, Expected, Handlers, KeyHash, Peer, Protection};
-use serde_json::Value;
 
+use super::cabinet::{About, Cabinet, Decision};
 use super::message::{Fetch, Grant, LENGTH_MAX, decode, encode};
 use super::record::Source;
-use super::registry::{Registry, Wanting};
+use super::registry::{self, Wanting};
 use crate::Error;
-use crate::audit_log::AuditLog;
-use crate::authority::{Authority, Site};
+use crate::authority::{AUTHORITY, Site};
+use crate::services::Place;
 use crate::wire;
 
 /// What the endpoint is published as.
@@ -25,31 +25,43 @@ const FETCH: u32 = 0;
 const SITE: &str = "site";
 /// That of the host that a partition is from: it may ask for nothing here.
 const SOURCE: &str = "partition-source";
-/// So long an authority's host may take to answer.
+/// So long who hands out may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So long a member goes on with what it knows while its authority's host does not answer.
-const LEASE: Duration = Duration::from_secs(24 * 3600);
 /// How often to look whether partitions are shared with others now.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Hands out the secrets of a site's partitions, on its authority's host, as long as it is held.
-pub(crate) struct Distribution {
+/// Hands out the secrets of a site's partitions as long as it is held: where the site has a key service that does, else the
+/// daemon of its authority's host.
+pub struct Distribution {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     _endpoint: Endpoint,
 }
 
+/// Who hands out.
+struct Counter {
+    domain: Weak<Domain>,
+    cabinet: Arc<dyn Cabinet>,
+    /// The folder of the site's files, where what is not in the cabinet may be had from the site's key service.
+    folder: Option<PathBuf>,
+}
+
 impl Distribution {
-    /// Begins to. `folder` is that of the host's files.
+    /// Begins to. `folder`: of the files of the authority's host, from which hosts that do not know yet that the site has a
+    /// key service get what that has. `say` is told what goes wrong that nobody hears else.
     ///
     /// # Errors
     /// When the domain is closed, or no thread can be started.
-    pub(crate) fn open(domain: &Arc<Domain>, folder: &Path, log: Arc<Mutex<AuditLog>>) -> Result<Self, Error> {
+    pub fn open(
+        domain: &Arc<Domain>,
+        cabinet: Arc<dyn Cabinet>,
+        folder: Option<PathBuf>,
+        say: impl Fn(&str) + Send + 'static,
+    ) -> Result<Self, Error> {
         let unserved = |cause: gambeson_link::Error| Error::Unavailable(cause.to_string());
-        let registry = Registry::of(folder);
-        let (asked, partitions) = (Arc::downgrade(domain), registry.clone());
+        let counter = Counter { domain: Arc::downgrade(domain), cabinet: cabinet.clone(), folder };
         let handlers = Handlers::new().threaded(FETCH, move |request| {
-            let outcome = answer(&asked, &partitions, &request.peer, &request.payload, &log);
+            let outcome = counter.answer(&request.peer, &request.payload);
             request.answer(&encode(&outcome));
         });
         let attributes = Attributes::default().protection(Protection::Privacy).message_max(LENGTH_MAX);
@@ -61,16 +73,17 @@ impl Distribution {
             let mut pinned = BTreeMap::new();
             let mut seen = None;
             loop {
-                let changed = registry.changed();
-                // Two changes may have one time, as the file system's clock has it; so what is new is read again.
-                let is_new = changed != seen || changed.is_some_and(|at| at.elapsed().is_ok_and(|age| age < 3 * LOOK));
-                if is_new && let Some(domain) = domain.upgrade() {
-                    match registry.partners() {
+                let mark = cabinet.mark();
+                let is_new = seen != Some(mark.at);
+                if (is_new || !mark.is_settled)
+                    && let Some(domain) = domain.upgrade()
+                {
+                    match registry::partners(&*cabinet) {
                         Ok(partners) => accept(&domain, &mut pinned, partners),
-                        Err(cause) if changed != seen => eprintln!("gambesond: {cause}"),
+                        Err(cause) if is_new => say(&cause.to_string()),
                         Err(_) => {}
                     }
-                    seen = changed;
+                    seen = Some(mark.at);
                 }
                 if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
                     return;
@@ -113,55 +126,61 @@ fn names<'p>(peer: &'p Peer, kind: &'p str) -> impl Iterator<Item = String> + 'p
     peer.roles.iter().filter_map(move |role| role.strip_prefix(kind)?.strip_prefix(':')).map(str::to_owned)
 }
 
-/// What a host or a partner site gets. Nothing goes out that is not in the log.
-fn answer(
-    domain: &Weak<Domain>,
-    registry: &Registry,
-    peer: &Peer,
-    asked: &[u8],
-    log: &Mutex<AuditLog>,
-) -> Result<Grant, Error> {
-    let fetch: Fetch = wire::decode(asked).map_err(Error::Refused)?;
-    let Fetch { partition, host } = &fetch;
-    let site = names(peer, SITE).next();
-    let own: Vec<_> = names(peer, "dns").collect();
-    let outcome = match (&site, host) {
-        (Some(site), Some(hosts)) => registry.grant(partition, &Wanting::Site(site, hosts)),
-        (Some(_), None) => Err(Error::Refused("a site asks for one of its hosts, and none was named".into())),
-        (None, None) => registry.source(partition).and_then(|source| match source {
-            None => registry.grant(partition, &Wanting::Host(&own)),
-            Some(source) => from_source(&*alive(domain)?, &source, partition, &own),
-        }),
-        (None, Some(_)) => Err(Error::Refused("a host asks for itself alone".into())),
-    };
-    let hosts = host.as_ref().unwrap_or(&own);
-    let mut about: Vec<(&str, Value)> = vec![
-        ("partition", partition.as_str().into()),
-        ("host", hosts.first().map(String::as_str).unwrap_or_default().into()),
-        ("site", site.into()),
-    ];
-    let event = match &outcome {
-        Ok(grant) => {
-            about.push(("epoch", grant.epoch.into()));
-            "partition"
+impl Counter {
+    /// What a host or a partner site gets. Nothing goes out that is not in the log.
+    fn answer(&self, peer: &Peer, asked: &[u8]) -> Result<Grant, Error> {
+        let Fetch { partition, host } = wire::decode(asked).map_err(Error::Refused)?;
+        let site = names(peer, SITE).next();
+        let own: Vec<_> = names(peer, "dns").collect();
+        // The authority certifies hosts under any name: it needs no trust for this that it has not.
+        let passes_on = site.is_none() && host.is_some() && peer.roles.iter().any(|role| role == AUTHORITY);
+        let hosts = host.clone().unwrap_or_else(|| own.clone());
+        let mut about: About = vec![
+            ("partition", partition.as_str().into()),
+            ("host", hosts.first().map(String::as_str).unwrap_or_default().into()),
+            ("site", site.clone().into()),
+        ];
+        let wanting = match (site, host) {
+            (Some(site), Some(hosts)) => Ok(Wanting::Site(site, hosts)),
+            (Some(_), None) => Err(Error::Refused("a site asks for one of its hosts, and none was named".into())),
+            (None, Some(_)) if !passes_on => Err(Error::Refused("a host asks for itself alone".into())),
+            (None, _) => Ok(Wanting::Host(hosts.clone())),
+        };
+        let decide: Decision = match wanting.and_then(|wanting| Ok((self.beyond(&wanting, &partition)?, wanting))) {
+            Ok((None, wanting)) => Box::new(move |shelf| {
+                let outcome = registry::grant(shelf, &partition, &wanting);
+                about.extend(outcome.iter().map(|grant| ("epoch", grant.epoch.into())));
+                (about, outcome)
+            }),
+            Ok((Some(grant), _)) => {
+                about.push(("epoch", grant.epoch.into()));
+                Box::new(move |_| (about, Ok(grant)))
+            }
+            Err(cause) => Box::new(move |_| (about, Err(cause))),
+        };
+        self.cabinet.give(peer, decide)
+    }
+
+    /// What another has to be asked for: the site that a partition is from, or this site's key service.
+    fn beyond(&self, wanting: &Wanting, partition: &str) -> Result<Option<Grant>, Error> {
+        let Wanting::Host(hosts) = wanting else { return Ok(None) };
+        if let Some(folder) = &self.folder
+            && !registry::has(&*self.cabinet, partition)?
+            && let Some(place) = Site::read(folder)?.key_services()?
+        {
+            return from_services(&*alive(&self.domain)?, &place, partition, Some(hosts)).map(Some);
         }
-        Err(cause) => {
-            about.push(("why", cause.to_string().into()));
-            "refuse"
-        }
-    };
-    let logged = log.lock().unwrap_or_else(PoisonError::into_inner).add(event, &about);
-    let grant = outcome?;
-    logged.map_err(Error::Unavailable)?;
-    Ok(grant)
+        let Some(source) = registry::source(&*self.cabinet, partition)? else { return Ok(None) };
+        from_source(&*alive(&self.domain)?, &source, partition, hosts).map(Some)
+    }
 }
 
-fn alive(domain: &Weak<Domain>) -> Result<Arc<Domain>, Error> {
+pub(super) fn alive(domain: &Weak<Domain>) -> Result<Arc<Domain>, Error> {
     domain.upgrade().ok_or_else(|| Error::Unavailable("the daemon is ending".into()))
 }
 
 /// Asks the site that a partition is from, for a host of this one.
-fn from_source(domain: &Domain, source: &Source, partition: &str, hosts: &[String]) -> Result<Grant, Error> {
+pub(super) fn from_source(domain: &Domain, source: &Source, partition: &str, hosts: &[String]) -> Result<Grant, Error> {
     let fetch = Fetch { partition: partition.to_owned(), host: Some(hosts.to_vec()) };
     let key = KeyHash::parse(&source.key);
     let key =
@@ -169,82 +188,33 @@ fn from_source(domain: &Domain, source: &Source, partition: &str, hosts: &[Strin
     ask(domain, &source.address, &Expected::Key(key), &fetch)
 }
 
-fn ask(domain: &Domain, address: &str, expected: &Expected, fetch: &Fetch) -> Result<Grant, Error> {
+/// Asks the key services of this site in turn, of which each knows all: as who this is, or as the authority's host for another.
+pub(super) fn from_services(
+    domain: &Domain,
+    place: &Place,
+    partition: &str,
+    hosts: Option<&[String]>,
+) -> Result<Grant, Error> {
+    let fetch = Fetch { partition: partition.to_owned(), host: hosts.map(<[String]>::to_vec) };
+    let mut missed = Vec::new();
+    for host in place.hosts() {
+        match ask(domain, &host.address, &Expected::Role(format!("dns:{}", host.name)), &fetch) {
+            Err(Error::Unavailable(why)) => missed.push(why),
+            decided => return decided,
+        }
+    }
+    Err(Error::Unavailable(missed.join("; ")))
+}
+
+pub(super) fn ask(domain: &Domain, address: &str, expected: &Expected, fetch: &Fetch) -> Result<Grant, Error> {
     use gambeson_link::Error as Link;
     let told = |cause: Link| match cause {
-        Link::Lost(_) | Link::TimedOut(_) | Link::System { .. } => Error::Unavailable(format!(
-            "the daemon at {address}, which has partition {}, cannot be asked: {cause}",
-            fetch.partition
-        )),
-        cause => Error::Refused(format!("the daemon at {address} gives nothing of a partition: {cause}")),
+        Link::Lost(_) | Link::TimedOut(_) | Link::System { .. } => {
+            Error::Unavailable(format!("{address}, which has partition {}, cannot be asked: {cause}", fetch.partition))
+        }
+        cause => Error::Refused(format!("{address} gives nothing of a partition: {cause}")),
     };
     let there = domain.attach(address, expected, NAME, PATIENCE).map_err(told)?;
     let answer = there.call(FETCH, &wire::encode(fetch), PATIENCE).map_err(told)?;
     decode(&zeroize::Zeroizing::new(answer))
-}
-
-/// What a host's daemon has of partitions: the secrets of those that it is a member of, in memory alone.
-pub(crate) struct Holder {
-    domain: Weak<Domain>,
-    folder: PathBuf,
-    host: String,
-    registry: Option<Registry>,
-    held: Mutex<BTreeMap<String, Held>>,
-}
-
-/// What is known of one partition.
-struct Held {
-    grant: Grant,
-    /// When the authority's host last said so.
-    confirmed: Instant,
-}
-
-impl Holder {
-    pub(crate) fn new(domain: &Arc<Domain>, folder: PathBuf, host: &str) -> Self {
-        let registry = Authority::is_in(&folder).then(|| Registry::of(&folder));
-        let host = host.to_ascii_lowercase();
-        Holder { domain: Arc::downgrade(domain), folder, host, registry, held: Mutex::default() }
-    }
-
-    /// The secret for a job that began in some epoch, or begins now (0). The authority's host is asked each time, so
-    /// that who was removed is refused at once; while it does not answer, what it said within [`LEASE`] holds.
-    pub(super) fn secret(&self, partition: &str, epoch: u32) -> Result<Grant, Error> {
-        let outcome = self.fetch(partition);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let grant = match outcome {
-            Ok(grant) => {
-                held.insert(partition.to_owned(), Held { grant: grant.clone(), confirmed: Instant::now() });
-                grant
-            }
-            Err(cause @ Error::Unavailable(_)) => {
-                held.retain(|_, known| known.confirmed.elapsed() < LEASE);
-                held.get(partition).map(|known| known.grant.clone()).ok_or(cause)?
-            }
-            Err(cause) => {
-                // It is a member no longer.
-                held.remove(partition);
-                return Err(cause);
-            }
-        };
-        if epoch != 0 && epoch != grant.epoch {
-            return Err(Error::Refused(format!(
-                "the job began in epoch {epoch}, and the partition is in epoch {} here; start the job again",
-                grant.epoch
-            )));
-        }
-        Ok(grant)
-    }
-
-    fn fetch(&self, partition: &str) -> Result<Grant, Error> {
-        let own = std::slice::from_ref(&self.host);
-        if let Some(registry) = &self.registry {
-            return match registry.source(partition)? {
-                None => registry.grant(partition, &Wanting::Host(own)),
-                Some(source) => from_source(&*alive(&self.domain)?, &source, partition, own),
-            };
-        }
-        let site = Site::read(&self.folder)?;
-        let fetch = Fetch { partition: partition.to_owned(), host: None };
-        ask(&*alive(&self.domain)?, &site.authority, &Expected::Role("authority".into()), &fetch)
-    }
 }

@@ -21,7 +21,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
-use super::distribution::Holder;
+use super::holder::Holder;
 use super::message::{Ask, Grant, LENGTH_MAX, decode, encode};
 use crate::Error;
 use crate::account::Account;

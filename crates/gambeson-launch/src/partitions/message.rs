@@ -10,7 +10,8 @@ use gambeson_proto::secret::Secret32;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Fetch {
     pub(super) partition: String,
-    /// From one site to another: the names of the host that it is for. None, for who asks for himself.
+    /// From one site to another, and from the authority's host to the key service: the names of the host that it is for.
+    /// None, for who asks for himself.
     pub(super) host: Option<Vec<String>>,
 }
 
@@ -25,7 +26,7 @@ pub(super) struct Ask {
 
 /// A secret and its epoch: a partition's, or a job's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
+pub struct Grant {
     pub(super) epoch: u32,
     pub(super) secret: Secret32,
 }

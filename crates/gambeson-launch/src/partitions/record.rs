@@ -1,4 +1,5 @@
-//! What is written down of a partition: `NAME.toml`, and its secret in `NAME.secret`.
+//! What is written down of a partition: in a folder `NAME.toml`, and its secret in `NAME.secret`; in a database both in one
+//! record, the line of the secret first, which is empty at a partner site.
 //!
 //! ```toml
 //! hosts = ["h1", "h2"]                  # members that are this site's
@@ -20,9 +21,10 @@ use zeroize::Zeroizing;
 use crate::Error;
 use crate::authority::check_name;
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+/// Who takes part in a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Partition {
+pub struct Partition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<Source>,
     #[serde(default)]
@@ -32,16 +34,16 @@ pub(super) struct Partition {
 }
 
 /// Where a partner site has a partition from.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// The daemon of the authority's host there, as `HOST:PORT`.
+    /// The key service there, or the daemon of the authority's host, as `HOST:PORT`.
     pub address: String,
-    /// SHA-256 of that host's key.
+    /// SHA-256 of its host's key.
     pub key: String,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Partner {
     pub(super) key: String,
@@ -49,14 +51,58 @@ pub(super) struct Partner {
 }
 
 /// The secret that a partition has.
-pub(super) struct Epoch {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Epoch {
     pub(super) number: u32,
     /// In seconds since 1970.
     pub(super) began: u64,
     pub(super) secret: Secret32,
 }
 
+/// All that is written down of a partition.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Who takes part.
+    pub partition: Partition,
+    /// Its secret; none at a partner site.
+    pub epoch: Option<Epoch>,
+}
+
+impl Record {
+    /// As one record, in one allocation.
+    #[must_use]
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let line = self.epoch.as_ref().map_or_else(|| Zeroizing::new("\n".to_owned()), Epoch::encode);
+        let rest = self.partition.encode();
+        let mut bytes = Zeroizing::new(Vec::with_capacity(line.len() + rest.len()));
+        bytes.extend(line.as_bytes());
+        bytes.extend(rest.as_bytes());
+        bytes
+    }
+
+    /// From a record, if it is one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (line, rest) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+        let partition: Partition = toml::from_str(rest).ok()?;
+        let epoch = match line {
+            "" => None,
+            _ => Some(Epoch::parse_line(line)?),
+        };
+        (partition.is_own() == epoch.is_some()).then_some(Record { partition, epoch })
+    }
+}
+
 impl Partition {
+    /// Whether it is this site's, which decides on its members and epochs.
+    pub(super) fn is_own(&self) -> bool {
+        self.source.is_none()
+    }
+
+    pub(super) fn encode(&self) -> String {
+        toml::to_string(self).expect("words and numbers are TOML")
+    }
+
     pub(super) fn add(&mut self, hosts: &[String], site: Option<&str>) -> Result<(), Error> {
         for host in hosts {
             check_name(host)?;
@@ -93,7 +139,11 @@ impl Epoch {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut words = text.strip_suffix('\n')?.split(' ');
+        Self::parse_line(text.strip_suffix('\n')?)
+    }
+
+    fn parse_line(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
         let (number, began, digits) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?);
         let is_hex = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         if number == 0 || !is_hex || words.next().is_some() {

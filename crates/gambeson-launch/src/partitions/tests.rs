@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use gambeson_proto::secret::Secret32;
 
 use super::message::{Ask, Fetch, Grant, decode, encode};
-use super::registry::Wanting;
+use super::registry::{Wanting, grant as given, partners};
 use super::*;
 use crate::{Error, wire};
 
-/// A registry in a folder that goes with the test.
-struct Room(PathBuf, Registry);
+/// Partitions in a folder that goes with the test.
+struct Room(PathBuf, Folder);
 
 impl Room {
     fn new(name: &str) -> Self {
         let room = std::env::temp_dir().join(format!("gambeson-partitions-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&room);
         fs::create_dir_all(room.join("authority")).expect("a test may write there");
-        let registry = Registry::of(&room);
+        let registry = Folder::of(&room);
         Room(room, registry)
     }
 
@@ -35,8 +35,25 @@ fn hosts(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn grant(registry: &Registry, host: &str) -> Result<Grant, String> {
-    registry.grant("clinic", &Wanting::Host(&hosts(&[host]))).map_err(|cause| cause.to_string())
+fn grant(registry: &Folder, host: &str) -> Result<Grant, String> {
+    given(registry, "clinic", &Wanting::Host(hosts(&[host]))).map_err(|cause| cause.to_string())
+}
+
+fn create(name: &str, members: &[&str]) -> impl FnOnce(&Folder) -> Result<Option<u32>, Error> {
+    let (name, hosts) = (name.to_owned(), hosts(members));
+    move |folder| folder.change(&name, &Change::Create { hosts })
+}
+
+fn add(members: &[&str], site: Option<&str>) -> Change {
+    Change::Add { hosts: hosts(members), site: site.map(str::to_owned) }
+}
+
+fn remove(members: &[&str], rotates: bool) -> Change {
+    Change::Remove { hosts: hosts(members), rotates }
+}
+
+fn share(site: &str, key: &str) -> Change {
+    Change::Share { site: site.to_owned(), key: key.to_owned() }
 }
 
 const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -45,13 +62,13 @@ const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccdde
 fn members_get_the_secret_of_the_epoch_that_is() {
     let room = Room::new("members");
     let registry = &room.1;
-    registry.create("clinic", &hosts(&["H1", "h2"])).unwrap();
+    create("clinic", &["H1", "h2"])(registry).unwrap();
     let first = grant(registry, "h1").unwrap();
     assert_eq!((first.epoch, grant(registry, "h2").unwrap()), (1, first.clone()));
     assert!(grant(registry, "h3").unwrap_err().contains("h3 is no member of partition clinic"));
-    assert_eq!(registry.rotate("clinic").unwrap(), 2);
-    registry.add("clinic", &hosts(&["h3"]), None).unwrap();
-    assert!(registry.add("clinic", &hosts(&["H3"]), None).is_err());
+    assert_eq!(registry.change("clinic", &Change::Rotate).unwrap(), Some(2));
+    registry.change("clinic", &add(&["h3"], None)).unwrap();
+    assert!(registry.change("clinic", &add(&["H3"], None)).is_err());
     let second = grant(registry, "h3").unwrap();
     assert!(second.epoch == 2 && second.secret != first.secret);
     // The first one is nowhere any more.
@@ -63,12 +80,12 @@ fn members_get_the_secret_of_the_epoch_that_is() {
 fn who_was_removed_has_no_secret_of_what_comes() {
     let room = Room::new("removed");
     let registry = &room.1;
-    registry.create("clinic", &hosts(&["h1", "h2", "h3"])).unwrap();
-    assert!(registry.remove("clinic", &hosts(&["h1", "h9"]), true).is_err());
+    create("clinic", &["h1", "h2", "h3"])(registry).unwrap();
+    assert!(registry.change("clinic", &remove(&["h1", "h9"], true)).is_err());
     assert!(grant(registry, "h1").is_ok(), "all or none");
-    assert_eq!(registry.remove("clinic", &hosts(&["h2"]), true).unwrap(), Some(2));
+    assert_eq!(registry.change("clinic", &remove(&["h2"], true)).unwrap(), Some(2));
     assert!(grant(registry, "h2").is_err());
-    assert_eq!(registry.remove("clinic", &hosts(&["h3"]), false).unwrap(), None);
+    assert_eq!(registry.change("clinic", &remove(&["h3"], false)).unwrap(), None);
     assert_eq!(grant(registry, "h1").unwrap().epoch, 2);
 }
 
@@ -76,18 +93,23 @@ fn who_was_removed_has_no_secret_of_what_comes() {
 fn a_site_gets_secrets_for_its_own_hosts_alone() {
     let room = Room::new("sites");
     let registry = &room.1;
-    registry.create("clinic", &hosts(&["h1"])).unwrap();
-    assert!(registry.add("clinic", &hosts(&["w1"]), Some("west")).is_err(), "it is not shared yet");
-    registry.share("clinic", "west", KEY).unwrap();
-    assert!(registry.share("clinic", "east", KEY).is_err(), "one key, one name");
-    assert!(registry.share("clinic", "west", &KEY[2..]).is_err());
-    registry.add("clinic", &hosts(&["w1"]), Some("west")).unwrap();
-    assert!(registry.add("clinic", &hosts(&["h1"]), Some("west")).is_err(), "a job tells hosts by their names");
-    let ask = |site, host: &str| registry.grant("clinic", &Wanting::Site(site, &hosts(&[host]))).is_ok();
+    create("clinic", &["h1"])(registry).unwrap();
+    assert!(registry.change("clinic", &add(&["w1"], Some("west"))).is_err(), "it is not shared yet");
+    registry.change("clinic", &share("west", KEY)).unwrap();
+    assert!(registry.change("clinic", &share("east", KEY)).is_err(), "one key, one name");
+    assert!(registry.change("clinic", &share("west", &KEY[2..])).is_err());
+    registry.change("clinic", &add(&["w1"], Some("west"))).unwrap();
+    assert!(registry.change("clinic", &add(&["h1"], Some("west"))).is_err(), "a job tells hosts by their names");
+    let ask = |site: &str, host: &str| given(registry, "clinic", &Wanting::Site(site.into(), hosts(&[host]))).is_ok();
     assert!(ask("west", "w1") && !ask("west", "h1") && !ask("east", "w1"));
+    // It has another host distribute them, and its members stay.
+    let other = format!("ff{}", &KEY[2..]);
+    registry.change("clinic", &share("west", &other)).unwrap();
+    assert!(ask("west", "w1"));
+    assert_eq!(partners(registry).unwrap().into_iter().next().unwrap().0.to_string(), other);
     assert!(grant(registry, "w1").is_err(), "a host of this site that is called so is another");
-    assert_eq!(registry.unshare("clinic", "west").unwrap(), 2);
-    assert!(!ask("west", "w1") && registry.partners().unwrap().is_empty());
+    assert_eq!(registry.change("clinic", &Change::Unshare { site: "west".into() }).unwrap(), Some(2));
+    assert!(!ask("west", "w1") && partners(registry).unwrap().is_empty());
 }
 
 #[test]
@@ -95,13 +117,53 @@ fn a_partition_of_another_site_is_decided_there() {
     let room = Room::new("followed");
     let registry = &room.1;
     let source = Source { address: "east:7200".into(), key: KEY.into() };
-    registry.follow("clinic", source.clone()).unwrap();
-    assert!(registry.follow("clinic", source).is_err() && registry.create("clinic", &[]).is_err());
-    for refused in [registry.rotate("clinic").map(drop), registry.add("clinic", &hosts(&["h1"]), None)] {
+    let follow = Change::Follow { source: source.clone() };
+    registry.change("clinic", &follow).unwrap();
+    let elsewhere = Source { address: "keys:7201".into(), ..source };
+    registry.change("clinic", &Change::Follow { source: elsewhere }).unwrap();
+    assert!(create("clinic", &[])(registry).is_err());
+    for refused in [registry.change("clinic", &Change::Rotate), registry.change("clinic", &add(&["h1"], None))] {
         assert!(refused.unwrap_err().to_string().contains("another site's"));
     }
-    assert_eq!(registry.partners().unwrap().into_values().collect::<Vec<_>>(), [None]);
-    assert_eq!(registry.list().unwrap()[0].source.as_deref(), Some("east:7200"));
+    assert_eq!(partners(registry).unwrap().into_values().collect::<Vec<_>>(), [None]);
+    assert_eq!(list(registry).unwrap()[0].source.as_deref(), Some("keys:7201"));
+}
+
+#[test]
+fn partitions_move_with_their_epochs_and_secrets() {
+    let (from, to) = (Room::new("from"), Room::new("to"));
+    let registry = &from.1;
+    create("clinic", &["h1"])(registry).unwrap();
+    registry.change("clinic", &Change::Rotate).unwrap();
+    let source = Source { address: "east:7200".into(), key: KEY.into() };
+    registry.change("ward", &Change::Follow { source }).unwrap();
+    let (before, listed) = (grant(registry, "h1").unwrap(), list(registry).unwrap());
+    let refused = registry.hand_over(|_| Err(Error::Refused("they stay".into())));
+    assert!(refused.is_err() && list(registry).unwrap() == listed, "what nobody took stays");
+    // He may have them, and change them: what is here may be old.
+    assert!(registry.hand_over(|_| Err(Error::Unavailable("he does not answer".into()))).is_err());
+    assert!(list(registry).unwrap().is_empty() && !registry.is_empty().unwrap() && grant(registry, "h1").is_err());
+    assert!(registry.change("clinic", &Change::Rotate).is_err() && create("x", &[])(registry).is_err());
+    assert!(registry.hand_over(|_| Err(Error::Refused("there is another".into()))).is_err());
+    assert!(list(registry).unwrap().is_empty(), "he may have had them before");
+    let mut drawer = to.1.clone();
+    let moved = registry.hand_over(|records| {
+        for (_, record) in records {
+            let bytes = record.encode();
+            assert_eq!(Record::decode(&bytes).as_ref(), Some(record));
+            assert_ne!(Record::decode(&bytes[1..]).as_ref(), Some(record));
+        }
+        assert_eq!(take_in(&mut drawer, records).unwrap(), 2);
+        assert_eq!(take_in(&mut drawer, records).unwrap(), 0, "once more, as after a lost answer");
+        Ok(())
+    });
+    assert_eq!((moved.unwrap(), registry.hand_over(|_| panic!("there is nothing")).unwrap()), (2, 0));
+    assert!(registry.is_empty().unwrap() && !from.file("clinic.secret").exists());
+    assert_eq!((grant(&to.1, "h1").unwrap(), list(&to.1).unwrap()), (before, listed));
+    // Another of that name stays where it is.
+    create("clinic", &["h1"])(registry).unwrap();
+    assert!(registry.hand_over(|records| take_in(&mut drawer, records).map(drop)).is_err());
+    assert_eq!(list(registry).unwrap().len(), 1);
 }
 
 #[test]
@@ -110,10 +172,10 @@ fn files_that_were_altered_give_nothing() {
     let room = Room::new("altered");
     let registry = &room.1;
     for name in ["", "a/b", "..", ".lock", "a b"] {
-        assert!(registry.create(name, &[]).is_err(), "{name:?}");
+        assert!(create(name, &[])(registry).is_err(), "{name:?}");
     }
-    registry.create("clinic", &hosts(&["h1"])).unwrap();
-    registry.rotate("clinic").unwrap();
+    create("clinic", &["h1"])(registry).unwrap();
+    registry.change("clinic", &Change::Rotate).unwrap();
     let path = room.file("clinic.secret");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let whole = fs::read_to_string(&path).unwrap();

@@ -17,6 +17,7 @@ use gambeson_keyd::rules::{PORT, Rules};
 use gambeson_keyd::service::{Service, Setup};
 use gambeson_keyd::wire::{Secret, Verification};
 use gambeson_launch::authority::{Kind, Member, host_folder};
+use gambeson_launch::partitions::Folder;
 use gambeson_master::{Made, MasterError, MasterKey, Place};
 use gambeson_proto::directory::date;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -217,6 +218,9 @@ impl Init {
                 "rules       none in {}: everybody of the site may make labels, and there are no officers",
                 rules.display()
             );
+        }
+        if Folder::of(&folder).is_empty().is_ok_and(|empty| !empty) {
+            println!("partitions  in files of this host: `gambeson partition move` takes them here, once it serves");
         }
         println!("next        gambeson keyd serve                  on this host");
         println!(

@@ -1,13 +1,15 @@
-//! Where key services are: `keyd://HOST[:PORT][,HOST[:PORT]...]`.
+//! Where a site's key services are: `keyd://HOST[:PORT][,HOST[:PORT]...]`.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use gambeson_keys::SERVICE;
-use gambeson_launch::wire::Host;
+use crate::wire::Host;
 
-use crate::rules::PORT;
+/// What the place of a service begins with, and that of no folder.
+pub const SCHEME: &str = "keyd://";
+/// Where a key service listens, if nobody says otherwise.
+pub const PORT: u16 = 7201;
 
 /// One service, or several of which the first that answers is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +40,7 @@ impl FromStr for Place {
         let none = |why: &str| {
             format!("{text:?} names no key service: {why}; one is named as keyd://h1, keyd://h1:7201 or keyd://h1,h2")
         };
-        let rest = text.strip_prefix(SERVICE).ok_or_else(|| none("it does not begin with keyd://"))?;
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| none("it does not begin with keyd://"))?;
         let host = |word: &str| {
             let (name, address) = match word.split_once('=') {
                 Some((name, address)) => (name, address.to_owned()),
