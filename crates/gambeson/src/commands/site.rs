@@ -26,7 +26,7 @@ enum Action {
     Show(Show),
     Revoke(Revoke),
     Renew(Renew),
-    Pages(Pages),
+    Pages(Box<Pages>),
 }
 
 /// Lists the hosts and people that the authority on this host has certified
