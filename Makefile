@@ -8,7 +8,8 @@ DESTDIR ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release
 TOOLS := build/venv-tools/bin
-PYTEST := $(TOOLS)/python -m pytest
+# Two files at a time: much of what a test does is to wait.
+PYTEST := $(TOOLS)/python -m pytest -n 2 --dist loadfile
 CARGO ?= cargo
 
 export PYTHONDONTWRITEBYTECODE := 1
