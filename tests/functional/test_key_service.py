@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -356,3 +358,25 @@ def test_another_master_key(site: KeySite) -> None:
         status = json.loads(administrator.does(*site.keyd("status", "--json")))
         assert status["master_key"] == place
     assert (site.root / "new-master-key").stat().st_mode & 0o777 == 0o600
+
+
+def test_it_serves_on_when_nobody_reads_what_it_says(site: KeySite) -> None:
+    """Who starts it may wait for its first line and go."""
+    read, written = os.pipe()
+    os.close(read)
+    command = [str(site.gambeson), *site.keyd("serve", "--listen", f"127.0.0.1:{site.port}")]
+    process = subprocess.Popen(
+        command, env=site.administrator.environment, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.PIPE
+    )
+    os.close(written)
+    try:
+        ann = site.person("ann")
+        for _ in range(100):
+            if ann("key", "list").returncode == 0 or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        assert process.poll() is None, process.communicate()
+        ann.does("key", "create", "clinical")
+    finally:
+        process.kill()
+        process.communicate()

@@ -2,7 +2,9 @@
 
 mod standby;
 
+use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -292,12 +294,14 @@ impl Serve {
             open_master: Box::new(move |text, passphrase| change_to(&place, text, passphrase)),
         };
         let control = Control::open(&self.files.socket(), controlled)?;
-        println!("gambeson keyd: listening on {}", listening.join(", "));
+        let mut begun = format!("gambeson keyd: listening on {}\n", listening.join(", "));
         if let Some(page) = &page {
-            println!("gambeson keyd: the officers' page is at {}", page.listening());
+            let _ = writeln!(begun, "gambeson keyd: the officers' page is at {}", page.listening());
         }
-        println!("gambeson keyd: the log goes on from {tail}");
-        standby::print_begin(&service.duty().standing()?);
+        let _ = writeln!(begun, "gambeson keyd: the log goes on from {tail}");
+        begun.push_str(standby::begun(&service.duty().standing()?).as_str());
+        // Whoever waits for the first line may not wait for more: a service is not ended by that.
+        let _ = io::stdout().write_all(begun.as_bytes()).and_then(|()| io::stdout().flush());
         signals.forever().next();
         drop((control, page));
         drop(service);

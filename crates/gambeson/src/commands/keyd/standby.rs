@@ -137,11 +137,11 @@ fn beside(database: &Path, what: &str) -> PathBuf {
 }
 
 /// What a service says of it when it begins.
-pub(super) fn print_begin(standing: &Standing) {
+pub(super) fn begun(standing: &Standing) -> String {
     match &standing.doing {
-        Doing::Primary { .. } => {}
-        Doing::Standby { primary, .. } => println!("gambeson keyd: a standby of {primary}"),
-        Doing::Replaced { .. } => println!("gambeson keyd: replaced by another, so it gives and changes nothing"),
+        Doing::Primary { .. } => String::new(),
+        Doing::Standby { primary, .. } => format!("gambeson keyd: a standby of {primary}\n"),
+        Doing::Replaced { .. } => "gambeson keyd: replaced by another, so it gives and changes nothing\n".to_owned(),
     }
 }
 
