@@ -146,6 +146,7 @@ fn partitions_move_with_their_epochs_and_secrets() {
     assert!(registry.change("clinic", &Change::Rotate).is_err() && create("x", &[])(registry).is_err());
     assert!(registry.hand_over(|_| Err(Error::Refused("there is another".into()))).is_err());
     assert!(list(registry).unwrap().is_empty(), "he may have had them before");
+    fs::create_dir(to.file("")).expect("a test may write there");
     let mut drawer = to.1.clone();
     let moved = registry.hand_over(|records| {
         for (_, record) in records {
