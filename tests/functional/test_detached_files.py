@@ -63,7 +63,8 @@ def test_a_program_writes_and_reads_detached_files(detached: Lab) -> None:
     # Another number of ranks reads what was written, and nobody without the keys.
     assert "rank 4" in lab.run("refused", str(sealed), keys=keys, n=5).check().stdout
     nobody = lab.run("refused", str(sealed), keys=lab.keys("none")).check()
-    assert nobody.stdout.count("no label of it is known here") == 3, nobody.describe()
+    # The middle is left out of a sentence that is longer than what MPI takes, as with a long path.
+    assert nobody.stdout.count("no label of it is ") == 3, nobody.describe()
     store = {"GAMBESON_KEYS": str(keys)}
     lab.tool(store, "file", "open", str(sealed), str(lab.folder / "again"))
     assert (lab.folder / "again").read_bytes() == plain.read_bytes()

@@ -29,7 +29,7 @@ def other_policy(credential: bytes) -> bytes:
 ALTERATIONS: dict[str, Callable[[bytes], bytes]] = {
     "other-secret": other_secret,
     "other-policy": other_policy,
-    "damaged": lambda credential: credential[:40] + b"?" + credential[41:],
+    "damaged": lambda credential: credential[:40] + bytes([credential[40] ^ 1]) + credential[41:],
     "foreign": lambda credential: b"not a credential",
     "later-version": lambda credential: sealed(credential[:8] + b"\0\2" + credential[10:-32]),
     "held-by-another": lambda credential: credential,

@@ -537,9 +537,12 @@ pub(crate) fn wait_for(carrier: &mut dyn Carrier, want_write: bool, deadline: In
     if left.is_zero() {
         return Err(Error::TimedOut(format!("{} does not answer in time", carrier.kind())));
     }
+    // A queue of its own reports at once what is so already, and there mostly is room to write.
+    let not_asked = if want_write { epoll::EventFlags::empty() } else { epoll::EventFlags::OUT };
+    let interest = carrier.interest().difference(not_asked);
     let queue = epoll::create(epoll::CreateFlags::CLOEXEC);
     let waited = queue.and_then(|queue| {
-        epoll::add(&queue, carrier.descriptor(), epoll::EventData::new_u64(0), carrier.interest())?;
+        epoll::add(&queue, carrier.descriptor(), epoll::EventData::new_u64(0), interest)?;
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let mut events = Vec::<epoll::Event>::with_capacity(1);
         epoll::wait(&queue, rustix::buffer::spare_capacity(&mut events), Some(&timeout))
