@@ -95,7 +95,7 @@ impl<B: Body> SealedFile<B> {
         };
         // What is between it and the last close is of sessions that were never closed, and no more believed than before.
         self.state.base = self.state.generation.max(anchored).max(self.above);
-        self.state.generation = self.state.base + 1;
+        self.state.generation = self.state.base.saturating_add(1);
         self.state.status = Status::Open;
         self.write_header()
     }

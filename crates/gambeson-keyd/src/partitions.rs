@@ -1,6 +1,8 @@
 //! A site's partitions in the database: a record for each, with its secret, and rows of the log for who got that and who
 //! changed what.
 
+use std::sync::Arc;
+
 use gambeson_launch::Error as Told;
 use gambeson_launch::partitions::{
     About, Cabinet, Change, Decision, Drawer, Epoch, Grant, Listed, Mark, Partition, Record, Shelf, change, list,
@@ -19,13 +21,13 @@ pub const PARTITION: &str = "partition";
 /// The partitions of a service, of which hosts and partner sites get secrets.
 pub struct Vault {
     database: Database,
-    gives: Box<dyn Fn() -> Result<(), Error> + Send + Sync>,
+    gives: Arc<dyn Fn() -> Result<(), Error> + Send + Sync>,
 }
 
 impl Vault {
     /// Those of a database. `gives`: refuses where others may have taken secrets back meanwhile.
     pub fn new(database: Database, gives: impl Fn() -> Result<(), Error> + Send + Sync + 'static) -> Self {
-        Vault { database, gives: Box::new(gives) }
+        Vault { database, gives: Arc::new(gives) }
     }
 }
 
@@ -153,8 +155,9 @@ impl Shelf for Vault {
 impl Cabinet for Vault {
     fn give(&self, asks: &Peer, decide: Decision) -> Result<Grant, Told> {
         let who = who(asks);
-        (self.gives)().map_err(told)?;
+        let gives = self.gives.clone();
         let given = self.database.change(move |change| {
+            gives()?;
             // In the transaction that its row is written in: in the order of the log nobody has a secret who was removed
             // before.
             let (about, outcome) = decide(&Seen(change));

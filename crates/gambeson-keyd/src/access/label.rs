@@ -4,7 +4,7 @@
 //! u8 1 | length of the entry u32 | entry as in a key file | grants, in postcard
 //! ```
 
-use gambeson_keys::{COUNT_MAX, Entry, Malformed, Ring};
+use gambeson_keys::{Entry, Malformed, Ring};
 use zeroize::Zeroizing;
 
 use super::{Grant, Rights, Who};
@@ -46,12 +46,17 @@ impl LabelRecord {
         &self.entry.name
     }
 
+    /// Whether a grant is for somebody and not for everybody.
+    pub(crate) fn names(&self, who: &Who) -> bool {
+        self.grants.iter().any(|grant| !grant.who.ends_with('*') && grant.is_for(who))
+    }
+
     /// Makes a new version, and says which.
     ///
     /// # Errors
     /// When its signing key is not here, as with one imported for reading alone, or it has as many as a label has.
     pub fn rotate(&mut self, expires: Option<u64>) -> Result<u32, Error> {
-        if self.entry.versions().len() == COUNT_MAX {
+        if self.entry.versions().len() >= VERSIONS_MAX {
             return Err(Error::Full { label: self.entry.name.clone() });
         }
         self.changed(|ring, name| ring.rotate(name, expires))
@@ -115,3 +120,5 @@ impl LabelRecord {
 /// What sentences about keys call the store.
 const SERVICE: &str = "of the key service";
 const FORMAT: u8 = 1;
+/// Versions of a label: each time it is given they are all copied.
+pub(crate) const VERSIONS_MAX: usize = 4096;

@@ -11,6 +11,7 @@ use gambeson_keys::Entry;
 use gambeson_proto::directory::date;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use label::VERSIONS_MAX;
 pub use label::{LABEL, LabelRecord};
 
 use crate::Error;

@@ -52,6 +52,12 @@ impl Database {
         if fs::symlink_metadata(path).is_ok() {
             return Err(Error::Exists { path: place.name });
         }
+        // SQLite would write it into the database that is put beside it.
+        if place.has_journal() {
+            let why = "the journal of another database stands beside it (its name and -wal); put that away with the database \
+                       that it is of";
+            return Err(place.system("putting a backup into its place", &why));
+        }
         let new = Place::new(&place.beside("new"));
         // An attempt that was interrupted left it.
         new.remove();

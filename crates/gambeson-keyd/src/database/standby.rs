@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use gambeson_master::MasterKey;
+use gambeson_proto::policy::is_label;
 use gambeson_proto::secret::Secret32;
 use gambeson_site::directory::now;
 use gambeson_site::job::host_name;
@@ -17,6 +18,7 @@ use super::envelope::Envelope;
 use super::file::Place;
 use super::rows::Log;
 use super::snapshot::{Standing, key};
+use super::transaction::ROW_MAX;
 use super::verification::{is_legal, makes_sense};
 use super::{Database, Role, Transaction};
 use crate::access::LABEL;
@@ -272,6 +274,11 @@ impl Transaction<'_> {
             return Err(self.not_next(&format!("of the log aside of {standby} does not hang together")));
         }
         let known = |taken: &Tail| rows.iter().position(|row| row.number == taken.number && row.hash == taken.hash);
+        if let Some(row) = rows.iter().find(|row| CHANGES.contains(&row.event.as_str())) {
+            let why =
+                format!("of the log aside of {standby} tells of a change ({}), and standbys make none", row.event);
+            return Err(self.not_next(&why));
+        }
         let new = &rows[taken.as_ref().and_then(known).map_or(0, |at| at + 1)..];
         let Some(last) = new.last() else { return Ok(()) };
         new.iter().try_for_each(|row| self.copy(standby, row))?;
@@ -285,9 +292,16 @@ impl Transaction<'_> {
     fn copy(&mut self, standby: &str, row: &Row) -> Result<(), Error> {
         let mut about = row.about();
         let from = serde_json::json!({ "standby": standby, "number": row.number, "time": row.time });
-        about.insert(ASIDE.into(), from);
-        let row = row.moved(&self.state().tail, now(), Value::Object(about).to_string());
-        self.insert(Log::Main, &row)
+        about.insert(ASIDE.into(), from.clone());
+        let moved = row.moved(&self.state().tail, now(), Value::Object(about).to_string());
+        if moved.size() <= ROW_MAX {
+            return self.insert(Log::Main, &moved);
+        }
+        // Nothing that somebody asked may stand in the way of what is taken in.
+        let about = serde_json::json!({ ASIDE: from, "cut": true });
+        let label = row.label.clone().filter(|label| is_label(label));
+        let short = Row { label, ..row.clone() };
+        self.insert(Log::Main, &short.moved(&self.state().tail, now(), about.to_string()))
     }
 
     fn not_next(&self, why: &str) -> Error {
@@ -302,5 +316,19 @@ struct OutOfStep {
     missing: u64,
 }
 
+/// What a standby does not do. Rows of these say where files and labels are.
+const CHANGES: [&str; 11] = [
+    events::ANCHOR,
+    events::ANCHOR_BACK,
+    events::CREATE,
+    events::ROTATE,
+    events::EXPIRE,
+    events::GRANT,
+    events::REVOKE,
+    events::DELETE,
+    events::IMPORT,
+    events::PARTITION_CHANGE,
+    events::ADOPT,
+];
 /// The kind of the record of how far a standby's log aside was taken in, and the event that tells of it.
 const ASIDE: &str = "aside";

@@ -155,6 +155,13 @@ impl<'c> Transaction<'c> {
             self.refuse(refusal(&bound, &refused.reason));
             return Err(Error::Refused { answer: refused.answer });
         }
+        // From there on nobody could count further.
+        let before = held.as_ref().map_or(0, |held| held.anchor.generation);
+        if anchor.generation > before.saturating_add(AHEAD_MAX) {
+            self.refuse(refusal(&bound, &format!("generation {} is too far from {before}", anchor.generation)));
+            let answer = format!("file {name} has been opened {before} times, and not {} times", anchor.generation);
+            return Err(Error::Refused { answer });
+        }
         match held {
             Some(held) if held.anchor == *anchor => return Ok(()),
             Some(held) if held.anchor.generation > anchor.generation && direction == Direction::Forward => {
@@ -220,7 +227,9 @@ impl<'c> Transaction<'c> {
 
     /// Writes a row that was made to follow.
     pub(super) fn insert(&mut self, log: Log, row: &Row) -> Result<(), Error> {
-        if row.size() > ROW_MAX {
+        // What is written aside is copied later, with whose it was and when.
+        let most = if matches!(log, Log::Aside) { ROW_MAX - COPIED } else { ROW_MAX };
+        if row.size() > most {
             return Err(self.place.system("writing a row of its log", &"it would be longer than a row may be"));
         }
         self.is_open()?;
@@ -234,6 +243,9 @@ impl<'c> Transaction<'c> {
     }
 }
 
+/// More often a file is not opened between two anchors.
+const AHEAD_MAX: u64 = 1 << 40;
 /// Longer than what anybody has to say, in bytes.
 pub(super) const ROW_MAX: usize = 64 << 10;
+const COPIED: usize = 2 << 10;
 const UNSEALED: &str = "a change knows what will be sealed";

@@ -4,7 +4,7 @@ use gambeson_keys::{Effect, KeyError, Ring};
 use gambeson_site::directory::now;
 
 use super::desk::refuse;
-use crate::access::{self, Refusal};
+use crate::access::{self, Refusal, VERSIONS_MAX};
 use crate::audit::events;
 use crate::database::Transaction;
 use crate::rules::check_role;
@@ -130,6 +130,9 @@ pub(super) fn import(
     agreed: &[(String, u8)],
 ) -> Result<Answer, Error> {
     let given = Ring::carried("what is to be imported", ring)?;
+    if let Some(entry) = given.labels().iter().find(|entry| entry.versions().len() > VERSIONS_MAX) {
+        return Err(Error::Full { label: entry.name.clone() });
+    }
     let mut wanted = Vec::new();
     let mut records = Vec::new();
     for (label, effect) in agreed {
@@ -149,6 +152,9 @@ pub(super) fn import(
     merged.adopt(&given, &wanted)?;
     for ((label, _), record) in wanted.iter().zip(records) {
         let entry = merged.entry(label)?.clone();
+        if entry.versions().len() > VERSIONS_MAX {
+            return Err(Error::Full { label: label.clone() });
+        }
         let event = Event::new(events::IMPORT, who).label(label).about("version", entry.newest().number);
         let record = match record {
             Some(held) => LabelRecord { entry, ..held },

@@ -7,8 +7,9 @@ use std::thread;
 use gambeson_keys::{KeyError, rank, recipient};
 use gambeson_link::{Domain, Peer, Request, Signed};
 use gambeson_site::directory::now;
+use zeroize::Zeroizing;
 
-use super::{changes, looks, partitions, uses};
+use super::{bounds, changes, looks, partitions, uses};
 use crate::database::Transaction;
 use crate::rules::Rules;
 use crate::standby::Duty;
@@ -64,9 +65,9 @@ impl Desk {
     }
 
     /// What uses keys or changes something. It returns at once.
-    pub(super) fn ask(&self, request: Request) {
+    pub(super) fn ask(&self, mut request: Request) {
         let who = who(&request.peer);
-        let question = wire::decode(&request.payload).map_err(|why| Error::Senseless { why });
+        let question = asked(&mut request);
         let question = question.and_then(|question| {
             match question {
                 Question::Keys { .. } => self.duty.gives()?,
@@ -77,7 +78,12 @@ impl Desk {
         match question {
             Err(error) => self.hand_out(request, Err(error)),
             Ok(Question::Keys { labels, want, purpose }) => {
-                self.submit(request, move |change| uses::keys(change, &who, labels, want, &purpose));
+                let duty = self.duty.clone();
+                self.submit(request, move |change| {
+                    // Again: it may have been replaced while this waited for its turn.
+                    duty.gives()?;
+                    uses::keys(change, &who, labels, want, &purpose)
+                });
             }
             Ok(Question::SetAnchor { file, labels, generation, root, back }) => {
                 let anchor = gambeson_keys::Anchor { generation, root };
@@ -119,10 +125,10 @@ impl Desk {
     }
 
     /// What only looks, on a thread of its own.
-    pub(super) fn look(&self, request: Request) {
+    pub(super) fn look(&self, mut request: Request) {
         let who = who(&request.peer);
-        let outcome = match wire::decode(&request.payload) {
-            Err(why) => Err(Error::Senseless { why }),
+        let outcome = match asked(&mut request) {
+            Err(error) => Err(error),
             Ok(Question::KeysOf { request: of }) => self.keys_of(&who, &of),
             Ok(question) => looks::answer(self, &who, question),
         };
@@ -160,7 +166,11 @@ impl Desk {
         let signer = domain.signer_of(rank::PURPOSE, &request.signed(), &signed)?;
         let who = Who { from: format!("{} by {}", passes.from, passes.principal()), ..who(&signer) };
         let purpose = wire::Purpose::Job(request.job);
-        let given = self.database.change(move |change| uses::keys(change, &who, None, wire::Want::Most, &purpose))?;
+        let duty = self.duty.clone();
+        let given = self.database.change(move |change| {
+            duty.gives()?;
+            uses::keys(change, &who, None, wire::Want::Most, &purpose)
+        })?;
         let Answer::Keys(ring) = given else { return Err(misdirected()) };
         let sealed = recipient::seal_bytes(&request.public, &request.info(), ring.as_bytes());
         sealed.map(Answer::Sealed).map_err(|why| senseless(&why))
@@ -202,6 +212,12 @@ pub(crate) fn who(peer: &Peer) -> Who {
         None => peer.host.clone(),
     };
     Who { name: peer.name.clone(), roles: peer.roles.clone(), key: peer.key.to_string(), from }
+}
+
+/// What is asked. It may bring keys, so its bytes do not stay.
+fn asked(request: &mut Request) -> Result<Question, Error> {
+    let payload = Zeroizing::new(std::mem::take(&mut request.payload));
+    bounds::question(&payload).map_err(|why| Error::Senseless { why })
 }
 
 fn answer(request: Request, outcome: Result<Answer, Error>) {

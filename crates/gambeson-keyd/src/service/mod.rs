@@ -10,6 +10,7 @@
 //! What uses keys is decided in the same transaction that its row of the log is written in: nothing goes out that is not in
 //! the log, and in the order of the log nobody has a key that was taken from him before.
 
+mod bounds;
 mod changes;
 mod desk;
 mod looks;

@@ -4,6 +4,7 @@ use gambeson_keys::{Anchor, Entry, Rights, Ring};
 use gambeson_site::directory::now;
 use serde_json::Value;
 
+use super::bounds::LABELS_MAX;
 use super::desk::refuse;
 use crate::access::{self, Refusal};
 use crate::audit::events;
@@ -33,8 +34,11 @@ pub(super) fn keys(
             }
         }
         None => {
-            let records = change.labels()?;
-            given.extend(records.iter().filter_map(|record| keys_of(record.name(), Some(record), who, want).ok()));
+            let mut records = change.labels()?;
+            // Whoever grants labels to everybody takes nobody's own from him.
+            records.sort_by_key(|record| !record.names(who));
+            let entries = records.iter().filter_map(|record| keys_of(record.name(), Some(record), who, want).ok());
+            given.extend(entries.take(LABELS_MAX));
         }
     }
     for entry in &given {

@@ -94,7 +94,10 @@ impl Source {
             let middle = same + (other - same) / 2;
             if shared(middle)? { same = middle } else { other = middle }
         }
-        own.read(|here| here.log(same + 1, usize::MAX))
+        let mut rows = own.read(|here| here.log(same + 1, usize::MAX))?;
+        // What it gave itself, and has handed on to nobody.
+        rows.extend(own.aside(usize::MAX)?);
+        Ok(rows)
     }
 
     /// What a standby begins with. The primary's log says who has it.

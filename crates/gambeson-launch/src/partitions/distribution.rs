@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use gambeson_link::{Attributes, Domain, Endpoint, Expected, Handlers, KeyHash, Peer, Protection};
 
+use gambeson_proto::policy::is_partition;
+
 use super::cabinet::{About, Cabinet, Decision};
 use super::message::{Fetch, Grant, LENGTH_MAX, decode, encode};
 use super::record::Source;
@@ -21,6 +23,8 @@ use crate::wire;
 /// What the endpoint is published as.
 const NAME: &str = "partitions";
 const FETCH: u32 = 0;
+/// Longer than the names of a host are together, in bytes.
+const NAMES_MAX: usize = 4096;
 /// The role of a partner site's authority's host, by its pinned key; and with a name behind it, which site.
 const SITE: &str = "site";
 /// That of the host that a partition is from: it may ask for nothing here.
@@ -130,6 +134,11 @@ impl Counter {
     /// What a host or a partner site gets. Nothing goes out that is not in the log.
     fn answer(&self, peer: &Peer, asked: &[u8]) -> Result<Grant, Error> {
         let Fetch { partition, host } = wire::decode(asked).map_err(Error::Refused)?;
+        // What is refused stands in a log: nobody makes that longer than what there is to say.
+        let named = host.iter().flatten().map(String::len).sum::<usize>();
+        if !is_partition(&partition) || named > NAMES_MAX {
+            return Err(Error::Refused("what was asked for is no partition, or for more hosts than one".into()));
+        }
         let site = names(peer, SITE).next();
         let own: Vec<_> = names(peer, "dns").collect();
         // The authority certifies hosts under any name: it needs no trust for this that it has not.

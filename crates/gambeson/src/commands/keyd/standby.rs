@@ -116,7 +116,8 @@ fn write_down(database: &Path, rows: &[Row]) -> Result<PathBuf, Failure> {
 /// Gives a database another name, with what SQLite has beside it.
 fn set_aside(database: &Path) -> Result<PathBuf, Failure> {
     let to = beside(database, "before");
-    for ending in ["-wal", "-shm", ""] {
+    // A journal is nothing without its database, but a database without its journal would open, as it was before.
+    for ending in ["", "-wal", "-shm"] {
         let with = |path: &Path| {
             let mut path = path.as_os_str().to_owned();
             path.push(ending);
