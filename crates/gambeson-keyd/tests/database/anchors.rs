@@ -7,6 +7,7 @@ use gambeson_keys::Anchor;
 use crate::harness::{Folder, behind_its_back, create, delete, grant, log, open, person, with_label};
 
 const FILE: [u8; 16] = [7; 16];
+const LAST: u64 = 1 << 40;
 const READ: Rights = Rights { read: true, write: false, administer: false };
 const WRITE: Rights = Rights { read: false, write: true, administer: false };
 
@@ -29,20 +30,23 @@ fn generations_go_forward_and_have_a_history() {
     let database = with_label(&folder);
     let ann = person("ann");
     assert_eq!(held(&database), None);
-    for generation in [3, 5, u64::MAX] {
+    for generation in [3, 5, LAST] {
         set(&database, &ann, Some("clinical"), at(generation), Direction::Forward).unwrap();
     }
+    // From the last number on there would be no next.
+    let far = set(&database, &ann, None, at(u64::MAX), Direction::Forward);
+    assert!(matches!(far, Err(Error::Refused { .. })), "{far:?}");
     let older = set(&database, &ann, Some("clinical"), at(5), Direction::Forward);
-    assert_eq!(older, Err(Error::OlderAnchor { file: FILE, held: u64::MAX, given: 5 }));
+    assert_eq!(older, Err(Error::OlderAnchor { file: FILE, held: LAST, given: 5 }));
     // The same once more is no second row; another root of one generation is.
-    set(&database, &ann, None, at(u64::MAX), Direction::Forward).unwrap();
-    set(&database, &ann, None, Anchor { root: [9; 32], ..at(u64::MAX) }, Direction::Forward).unwrap();
-    assert_eq!(log(&database), ["init", "create", "anchor", "anchor", "anchor", "refusal", "anchor"]);
+    set(&database, &ann, None, at(LAST), Direction::Forward).unwrap();
+    set(&database, &ann, None, Anchor { root: [9; 32], ..at(LAST) }, Direction::Forward).unwrap();
+    assert_eq!(log(&database), ["init", "create", "anchor", "anchor", "anchor", "refusal", "refusal", "anchor"]);
     drop(database);
     let database = open(&folder).unwrap();
     let rows = database.read(|snapshot| snapshot.anchors(&FILE, 10)).unwrap();
     let history: Vec<_> = rows.iter().map(|row| (row.anchor.generation, row.anchor.root[0], row.back)).collect();
-    assert_eq!(history, [(u64::MAX, 9, false), (u64::MAX, 255, false), (5, 5, false), (3, 3, false)]);
+    assert_eq!(history, [(LAST, 9, false), (LAST, 255, false), (5, 5, false), (3, 3, false)]);
     assert!(rows.iter().all(|row| row.label == "clinical" && row.who == "user:ann"));
     assert_eq!(database.verify(None).unwrap().files, 1);
 }

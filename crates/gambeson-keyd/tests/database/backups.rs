@@ -86,6 +86,10 @@ fn what_is_in_the_way_of_a_backup_or_is_none_is_refused() {
     fs::set_permissions(&backup, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(restore(&backup, &place, 1), Err(Error::Exposed { .. })));
     assert!(!place.exists() && !folder.path("restored.new").exists());
+    // Another database's journal would be written into it.
+    std::fs::write(folder.path("restored-wal"), b"of another database").unwrap();
+    let refused = restore(&backup, &place, 1).unwrap_err().to_string();
+    assert!(refused.contains("the journal of another database stands beside it") && !place.exists(), "{refused}");
 }
 
 #[test]

@@ -101,6 +101,50 @@ fn a_standby_gives_keys_and_changes_nothing() {
 }
 
 #[test]
+fn no_row_aside_is_too_long_to_be_taken_in() {
+    let folder = Folder::new();
+    let primary = with_label(&folder);
+    let standby = standby_of(&folder, &primary);
+    follow(&standby, &primary, LARGE);
+    let log_of = |database: &Database, length: usize| {
+        let event = Event::refusal(&person("mal"), "read", "there is no such label").label(&"x".repeat(length));
+        database.change(move |change| change.log(&event))
+    };
+    // As long as a row aside may be.
+    let (mut fits, mut fails) = (0, 64 << 10);
+    while fails - fits > 1 {
+        let middle = (fits + fails) / 2;
+        if log_of(&standby, middle).is_ok() { fits = middle } else { fails = middle }
+    }
+    assert!(fits > 60 << 10, "{fits}");
+    let count = standby.aside(100).unwrap().len();
+    primary.take_aside("keys2", standby.aside(100).unwrap()).unwrap();
+    assert_eq!(log(&primary).iter().filter(|event| *event == "refusal").count(), count);
+    standby.promote(&person("root")).unwrap();
+    assert_eq!(log(&standby).iter().filter(|event| *event == "refusal").count(), count);
+    standby.verify(None).unwrap();
+}
+
+#[test]
+fn a_standbys_rows_tell_of_no_change() {
+    let folder = Folder::new();
+    let primary = with_label(&folder);
+    let standby = standby_of(&folder, &primary);
+    follow(&standby, &primary, LARGE);
+    let rows = log(&primary);
+    for event in [events::ANCHOR, events::CREATE, events::GRANT] {
+        let event = Event::new(event, &person("mal")).label("clinical").file(&[1; 16]).about("generation", "none");
+        standby.change(move |change| change.log(&event)).unwrap();
+        let aside = standby.aside(10).unwrap();
+        let refused = primary.take_aside("keys2", aside);
+        assert!(matches!(refused, Err(Error::NotNext { .. })), "{refused:?}");
+    }
+    assert_eq!(log(&primary), rows);
+    drop(primary);
+    Database::open(&folder.database(), &Master(1)).unwrap();
+}
+
+#[test]
 fn what_does_not_go_on_is_refused() {
     let folder = Folder::new();
     let primary = with_label(&folder);
