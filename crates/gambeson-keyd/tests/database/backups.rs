@@ -79,6 +79,11 @@ fn what_is_in_the_way_of_a_backup_or_is_none_is_refused() {
     assert!(matches!(restore(&backup, &folder.database(), 1), Err(Error::Exists { .. })));
     assert!(matches!(restore(&backup, &place, 2), Err(Error::Master { .. })));
     assert!(matches!(restore(&folder.path("nothing"), &place, 1), Err(Error::NoDatabase { .. })));
+    // Another database's journal would be written into it.
+    fs::write(folder.path("restored-wal"), b"of another database").unwrap();
+    let refused = restore(&backup, &place, 1).unwrap_err().to_string();
+    assert!(refused.contains("the journal of another database stands beside it") && !place.exists(), "{refused}");
+    fs::remove_file(folder.path("restored-wal")).unwrap();
     let connection = rusqlite::Connection::open(&backup).unwrap();
     connection.execute_batch("UPDATE records SET name = 'other'").unwrap();
     drop(connection);
@@ -86,10 +91,6 @@ fn what_is_in_the_way_of_a_backup_or_is_none_is_refused() {
     fs::set_permissions(&backup, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(restore(&backup, &place, 1), Err(Error::Exposed { .. })));
     assert!(!place.exists() && !folder.path("restored.new").exists());
-    // Another database's journal would be written into it.
-    std::fs::write(folder.path("restored-wal"), b"of another database").unwrap();
-    let refused = restore(&backup, &place, 1).unwrap_err().to_string();
-    assert!(refused.contains("the journal of another database stands beside it") && !place.exists(), "{refused}");
 }
 
 #[test]
