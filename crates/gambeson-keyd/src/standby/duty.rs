@@ -181,7 +181,7 @@ impl Duty {
     /// promoted: then what was changed here is not acknowledged.
     pub(crate) fn confirm(&self, number: u64) -> Result<(), Error> {
         for at in self.followers.confirm(number) {
-            self.greet(&self.followers.hosts()[at]);
+            self.greet_each(&self.followers.hosts()[at..=at], peers::PATIENCE);
         }
         match self.database.role().0 {
             Role::Primary => Ok(()),
@@ -194,21 +194,13 @@ impl Duty {
         !self.followers.hosts().is_empty()
     }
 
-    /// Makes a standby the primary: unless the primary still answers, or in any case, if it is forced to.
+    /// Makes a standby the primary: unless a primary still answers, or in any case, if it is forced to.
     ///
     /// # Errors
-    /// When the primary answers, or this is one.
+    /// When a primary answers, or another has taken this one's place, or this is one.
     pub fn promote(&self, force: bool, by: &Who) -> Result<Tail, Error> {
-        let follows = self.known().follows.clone();
-        if let (Some(primary), false, Role::Standby) = (&follows, force, self.database.role().0)
-            && self.greet(primary).is_some_and(|greeting| greeting.primary)
-        {
-            let why = format!(
-                "{} answers, and makes changes; end its service first, or take its place in any case with --force: then it \
-                 makes no more changes as soon as it hears of that",
-                primary.name
-            );
-            return Err(Error::Senseless { why });
+        if !force {
+            self.may_take_over()?;
         }
         let tail = self.database.promote(by)?;
         {
@@ -219,6 +211,47 @@ impl Duty {
         // A former primary that is there makes no more changes from here on.
         self.greet_all();
         Ok(tail)
+    }
+
+    /// Refuses a promotion that would undo changes of another primary, as far as can be seen from here.
+    fn may_take_over(&self) -> Result<(), Error> {
+        let ((role, term), host) = (self.database.role(), &self.host);
+        let refused = |why| Err(Error::Senseless { why });
+        let (follows, replaced_by) = {
+            let known = self.known();
+            (known.follows.is_some(), known.replaced_by.clone())
+        };
+        if role == Role::Standby && !follows {
+            let (by, of) = replaced_by.as_deref().map_or(("another", "HOST"), |by| (by, by));
+            return refused(format!(
+                "{by} was promoted in the place of {host}, which has nothing of what was changed since, and would undo it; make \
+                 {host} a standby of that first: gambeson keyd init --standby-of {of}, there; or have it take that one's place \
+                 as it is with --force"
+            ));
+        }
+        let others = self.others();
+        for (other, greeting) in others.iter().zip(self.greet_each(&others, peers::PATIENCE)) {
+            let name = &other.name;
+            match greeting {
+                Ok(there) if there.id != self.database.id() || there.term < term => {}
+                Ok(there) if there.primary => {
+                    return refused(format!(
+                        "{name} answers, and makes changes; end its service first, or take its place in any case with --force: \
+                         then it makes no more changes as soon as it hears of that"
+                    ));
+                }
+                Ok(there) if there.term > term => {
+                    return refused(format!(
+                        "{name} has heard of a promotion of which {host} has not (term {}, and here term {term}), so another \
+                         primary has changes that {host} would undo; make {host} a standby of that (gambeson keyd init \
+                         --standby-of), or have it take that one's place in any case with --force",
+                        there.term
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// How it stands.

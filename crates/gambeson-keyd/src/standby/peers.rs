@@ -2,13 +2,13 @@
 //! from those that come. Terms are counted up by promotions, so the higher one is right.
 
 use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 use gambeson_launch::wire::Host;
 use gambeson_link::Expected;
 
-use super::duty::{Duty, ask};
+use super::duty::{Asked, Duty, ask};
 use super::message::{ENDPOINT, GREET, Greeting};
 use crate::audit::events;
 use crate::database::Role;
@@ -31,29 +31,50 @@ pub(super) fn start(duty: &Arc<Duty>) -> Result<(), Error> {
 impl Duty {
     /// Asks all whose word on terms counts, unless this is a standby: that asks its primary anyway.
     pub(super) fn greet_all(&self) {
-        let former = {
-            let known = self.known();
-            if known.follows.is_some() {
-                return;
-            }
-            known.former.clone()
-        };
-        let hosts = self.followers.hosts().iter();
-        for host in
-            hosts.chain(former.iter().filter(|one| self.followers.hosts().iter().all(|host| host.name != one.name)))
-        {
-            self.greet(host);
+        if self.known().follows.is_none() {
+            self.greet_each(&self.others(), PATIENCE);
         }
     }
 
-    /// What another says of itself; nothing, if it does not answer.
-    pub(super) fn greet(&self, host: &Host) -> Option<Greeting> {
-        let domain = self.domain.upgrade()?;
+    /// All whose word on terms counts.
+    pub(super) fn others(&self) -> Vec<Host> {
+        let mut others = self.followers.hosts().to_vec();
+        let known = self.known();
+        for host in known.follows.iter().chain(&known.former) {
+            if others.iter().all(|other| other.name != host.name) {
+                others.push(host.clone());
+            }
+        }
+        others
+    }
+
+    /// What others say of themselves, asked all at once; or why one does not answer in time.
+    pub(super) fn greet_each(&self, hosts: &[Host], patience: Duration) -> Vec<Result<Greeting, String>> {
+        thread::scope(|scope| {
+            let ask = |host| {
+                let asked = thread::Builder::new().spawn_scoped(scope, move || self.greet(host, patience));
+                // Without a thread more it is asked here: nobody counts as gone who was not asked.
+                asked.map_err(|_| self.greet(host, patience))
+            };
+            let asked: Vec<_> = hosts.iter().map(ask).collect();
+            let answer = |asked: Result<ScopedJoinHandle<'_, _>, _>| match asked {
+                Ok(asked) => asked.join().unwrap_or_else(|_| Err("asking it panicked".to_owned())),
+                Err(answer) => answer,
+            };
+            asked.into_iter().map(answer).collect()
+        })
+    }
+
+    /// What another says of itself.
+    fn greet(&self, host: &Host, patience: Duration) -> Result<Greeting, String> {
+        let deadline = Instant::now() + patience;
+        let domain = self.domain.upgrade().ok_or("the service is ending")?;
         let expected = Expected::Role(format!("dns:{}", host.name));
-        let there = domain.attach(&*host.address, &expected, ENDPOINT, PATIENCE).ok()?;
-        let greeting = ask(&there, GREET, &self.greeting(), PATIENCE).ok()?;
+        let there = domain.attach(&*host.address, &expected, ENDPOINT, patience).map_err(|why| why.to_string())?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let greeting = ask(&there, GREET, &self.greeting(), left).map_err(Asked::sentence)?;
         self.judge(&host.name, &greeting);
-        Some(greeting)
+        Ok(greeting)
     }
 
     /// Draws the consequences of what somebody says whose word counts.
@@ -108,4 +129,4 @@ const TERM_MAX: u64 = 1 << 32;
 /// How often others are asked.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// So long another may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
