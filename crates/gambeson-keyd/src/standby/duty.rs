@@ -91,7 +91,7 @@ pub enum Doing {
 
 impl Duty {
     /// What a service begins to do: as its database says, unless one of its standbys was promoted meanwhile. `standbys`: as
-    /// the rules name them.
+    /// the rules name them, this host among them or not.
     ///
     /// # Errors
     /// When it cannot be found out whom it follows, or a thread not be started.
@@ -102,7 +102,9 @@ impl Duty {
         standbys: &[String],
     ) -> Result<Arc<Self>, Error> {
         let hosts = standbys.iter().map(|name| primary::host_of(name)).collect::<Result<Vec<_>, _>>();
-        let hosts = hosts.map_err(|why| Error::Rules { why })?;
+        let mut hosts = hosts.map_err(|why| Error::Rules { why })?;
+        // The same file serves on all of them.
+        hosts.retain(|one| !one.name.eq_ignore_ascii_case(host));
         let follows = match database.role().0 {
             Role::Standby => primary::read(database.path())?,
             Role::Primary => {
