@@ -64,8 +64,8 @@ pub enum Reply {
     Status(State),
     /// It was copied, with a log that ends so.
     Copied(String),
-    /// The master key is another one.
-    Changed,
+    /// The master key is another one, and these standbys cannot follow any more.
+    Changed(Vec<String>),
     /// All is as it was written.
     Verified(wire::Verification),
     /// It makes changes now, in this term, and its log ends so.
@@ -172,8 +172,10 @@ impl Controlled {
             Command::Backup(to) => Ok(Reply::Copied(database.backup(Path::new(to.as_os()))?.to_string())),
             Command::Master { place, passphrase, new_database_key } => {
                 let new = (self.open_master)(&place, passphrase).map_err(|why| Error::Senseless { why })?;
-                database.change_master(new.as_ref(), new_database_key, &administrator())?;
-                Ok(Reply::Changed)
+                let done = database.change_master(new.as_ref(), new_database_key, &administrator());
+                // Also when it failed: then those that still can are soon in step again.
+                let standbys = if new_database_key { self.duty.resealed() } else { Vec::new() };
+                done.map(|()| Reply::Changed(standbys))
             }
             Command::Verify { since } => {
                 let since = since.map(|since| since.parse()).transpose().map_err(|why| Error::Senseless { why })?;

@@ -191,6 +191,12 @@ impl Duty {
         }
     }
 
+    /// Goes on without the standbys: another database key was drawn, which they do not have. Those that are to be made anew.
+    pub(crate) fn resealed(&self) -> Vec<String> {
+        self.followers.lose_all();
+        self.followers.hosts().iter().map(|host| host.name.clone()).collect()
+    }
+
     /// Whether a change has to be confirmed by anybody.
     pub(crate) fn has_standbys(&self) -> bool {
         !self.followers.hosts().is_empty()

@@ -85,14 +85,14 @@ impl Followers {
         let mut end = self.database.tail().number;
         let mut batch = match next(BATCH)? {
             Ok(batch) => batch,
-            Err(why) => return Ok(Fed::Apart(why)),
+            Err(why) => return Ok(self.part(at, why)),
         };
         self.hear(at, after.number, batch.rows.is_empty());
         if batch.rows.is_empty() {
             end = self.database.wait_past(after.number, POLL).number;
             batch = match next(BATCH)? {
                 Ok(batch) => batch,
-                Err(why) => return Ok(Fed::Apart(why)),
+                Err(why) => return Ok(self.part(at, why)),
             };
         }
         let mut size = BATCH;
@@ -101,7 +101,7 @@ impl Followers {
             size /= 2;
             match next(size)? {
                 Ok(less) => (bytes, batch) = (less.encode(), less),
-                Err(why) => return Ok(Fed::Apart(why)),
+                Err(why) => return Ok(self.part(at, why)),
             }
         }
         let Some(last) = batch.rows.last() else { return Ok(Fed::Nothing) };
@@ -135,13 +135,31 @@ impl Followers {
         let mut states = waited.unwrap_or_else(PoisonError::into_inner).0;
         let late = states.iter().enumerate().filter(|(_, state)| state.in_step && state.has < number);
         let late: Vec<_> = late.map(|(at, _)| at).collect();
-        for &at in &late {
-            states[at].in_step = false;
-            // What it was sent long ago does not count: it has to have all once more.
-            states[at].whole = None;
-            self.tell(events::STANDBY_LOST, &self.hosts[at].name, states[at].has);
-        }
+        late.iter().for_each(|&at| self.lose(at, &mut states[at]));
         late
+    }
+
+    /// Goes on without all of them: records are sealed by another key now, which none of them has.
+    pub(super) fn lose_all(&self) {
+        let mut states = self.states();
+        states.iter_mut().enumerate().for_each(|(at, state)| self.lose(at, state));
+        drop(states);
+        self.changed.notify_all();
+    }
+
+    /// One of them has a log that is no part of the primary's.
+    fn part(&self, at: usize, why: String) -> Fed {
+        self.lose(at, &mut self.states()[at]);
+        self.changed.notify_all();
+        Fed::Apart(why)
+    }
+
+    fn lose(&self, at: usize, state: &mut Follower) {
+        // What it was sent long ago does not count: it has to have all once more.
+        state.whole = None;
+        if std::mem::take(&mut state.in_step) {
+            self.tell(events::STANDBY_LOST, &self.hosts[at].name, state.has);
+        }
     }
 
     /// Has it stand in the log, and says so to who looks at the service's own output.
