@@ -64,7 +64,16 @@ impl Database {
     /// When it is the primary already, or cannot be written.
     pub fn promote(&self, who: &Who) -> Result<Tail, Error> {
         let who = who.clone();
-        self.change(move |transaction| transaction.promote(&who))
+        self.change(move |transaction| transaction.promote(Role::Standby, &who))
+    }
+
+    /// Has a primary begin another term, so that it is right and another primary of the same term is not.
+    ///
+    /// # Errors
+    /// When it is no primary, or cannot be written.
+    pub fn begin_term(&self, who: &Who) -> Result<Tail, Error> {
+        let who = who.clone();
+        self.change(move |transaction| transaction.promote(Role::Primary, &who))
     }
 
     /// Makes a primary a standby: one that sees that another was promoted, or was restored to be one. `term`: that of the
@@ -208,10 +217,11 @@ impl Transaction<'_> {
         Ok(count)
     }
 
-    fn promote(&mut self, who: &Who) -> Result<Tail, Error> {
+    fn promote(&mut self, from: Role, who: &Who) -> Result<Tail, Error> {
         let before = *self.state();
-        if before.role == Role::Primary {
-            return Err(self.place.system("promoting it", &"it is the primary already"));
+        if before.role != from {
+            let is = if before.role == Role::Primary { "a primary's already" } else { "a standby's by now" };
+            return Err(Error::Senseless { why: format!("the key database {} is {is}", self.place.name) });
         }
         let loose = self.loose(before.tail.number)?;
         let plain = |(kind, name): (String, String)| {

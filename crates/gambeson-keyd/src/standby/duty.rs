@@ -202,15 +202,36 @@ impl Duty {
         !self.followers.hosts().is_empty()
     }
 
-    /// Makes a standby the primary: unless a primary still answers, or in any case, if it is forced to.
+    /// Makes a standby the primary: unless a primary still answers, or in any case, if it is forced to. One that has a rival
+    /// becomes the only one, if it is forced to.
     ///
     /// # Errors
-    /// When a primary answers, or another has taken this one's place, or this is one.
+    /// When a primary answers, or another has taken this one's place, or this is the only one.
     pub fn promote(&self, force: bool, by: &Who) -> Result<Tail, Error> {
-        if !force {
-            self.may_take_over()?;
-        }
-        let tail = self.database.promote(by)?;
+        let (role, term) = self.database.role();
+        let rival = self.known().rival.clone();
+        let tail = match (role, rival) {
+            (Role::Standby, _) => {
+                if !force {
+                    self.may_take_over(term)?;
+                }
+                self.database.promote(by)?
+            }
+            // Of two that were promoted equally often it is the one that stays: the other hears of a higher term.
+            (Role::Primary, Some(_)) if force => self.database.begin_term(by)?,
+            (Role::Primary, Some(rival)) => {
+                let why = format!(
+                    "{} is the primary of term {term} already, and {rival} is, too; --force begins another term here, and \
+                     {rival} gives and changes nothing as soon as it hears of that: what was changed there alone is not here",
+                    self.host
+                );
+                return Err(Error::Senseless { why });
+            }
+            (Role::Primary, None) => {
+                let why = format!("{} is the primary already, in term {term}", self.host);
+                return Err(Error::Senseless { why });
+            }
+        };
         {
             let mut known = self.known();
             *known = Known { former: known.follows.take().or(known.former.take()), ..Known::default() };
@@ -222,14 +243,14 @@ impl Duty {
     }
 
     /// Refuses a promotion that would undo changes of another primary, as far as can be seen from here.
-    fn may_take_over(&self) -> Result<(), Error> {
-        let ((role, term), host) = (self.database.role(), &self.host);
+    fn may_take_over(&self, term: u64) -> Result<(), Error> {
+        let host = &self.host;
         let refused = |why| Err(Error::Senseless { why });
         let (follows, replaced_by) = {
             let known = self.known();
             (known.follows.is_some(), known.replaced_by.clone())
         };
-        if role == Role::Standby && !follows {
+        if !follows {
             let (by, of) = replaced_by.as_deref().map_or(("another", "HOST"), |by| (by, by));
             return refused(format!(
                 "{by} was promoted in the place of {host}, which has nothing of what was changed since, and would undo it; make \
@@ -320,10 +341,16 @@ impl Duty {
     fn seed(&self, peer: &Peer, wanted: &Wanted) -> Result<Given, String> {
         let name = self.standby(peer, "standby-of")?;
         self.leads().map_err(|why| why.to_string())?;
-        let event = Event::new(events::SEED, &who(peer)).about("standby", name);
+        let event = Event::new(events::SEED, &who(peer)).about("standby", name.as_str());
         let event = event.about("rows_apart", wanted.rows_apart);
         // Nothing goes out that is not in the log.
         self.database.change(move |change| change.log(&event)).map_err(|why| why.to_string())?;
+        let mut known = self.known();
+        if known.rival.as_ref() == Some(&name) {
+            // It gives up what it was. If it comes back as that, it is one again.
+            known.rival = None;
+        }
+        drop(known);
         let seed = self.database.seed();
         Ok(Given { id: seed.id, key: Secret::from(seed.key.as_bytes().as_slice()) })
     }

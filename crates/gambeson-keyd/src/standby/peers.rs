@@ -99,8 +99,8 @@ impl Duty {
         let mut known = self.known();
         if is_rival && known.rival.as_deref() != Some(name) {
             eprintln!(
-                "gambeson keyd: {name} is the primary of term {term}, too; end the service of one, and make it a standby of \
-                 the other (gambeson keyd init --standby-of)"
+                "gambeson keyd: {name} is the primary of term {term}, too, so neither makes changes; on the one that stays: \
+                 gambeson keyd promote --force"
             );
             known.rival = Some(name.to_owned());
         } else if !is_rival && known.rival.as_deref() == Some(name) {
