@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::database::Role;
+use crate::database::{Role, Trouble};
 use crate::standby::{Duty, Standing};
 use crate::wire::{self, Secret};
 use crate::{Database, Error, Who};
@@ -87,6 +87,8 @@ pub struct State {
     pub labels: u64,
     /// How it stands among those with the same labels.
     pub standing: Standing,
+    /// Why what was to be written last was not.
+    pub unwritten: Option<Trouble>,
 }
 
 /// Opens a master key at a place, with its passphrase.
@@ -164,6 +166,7 @@ impl Controlled {
                 tail: database.tail().to_string(),
                 labels: database.read(|here| here.labels())?.len() as u64,
                 standing: self.duty.standing()?,
+                unwritten: database.health().trouble(),
             })),
             Command::Promote { force } => {
                 let tail = self.duty.promote(force, &administrator())?;

@@ -266,6 +266,7 @@ impl Serve {
             rules.listen.clone_from(&self.listen);
         }
         let database = self.files.open()?;
+        database.health().tell(|why| eprintln!("gambeson keyd: {why}"));
         let host = self.host.clone().unwrap_or_else(machine::host_name);
         let tail = database.tail();
         let setup =
@@ -323,15 +324,23 @@ impl Report {
         };
         let Reply::Status(state) = told(reply)? else { return Err(foreign()) };
         let master = self.files.masters().unwrap_or_default().join(", ");
+        let unwritten = state.unwritten;
         if self.json {
+            let unwritten = unwritten
+                .map(|trouble| json!({ "since": date(trouble.since), "last": date(trouble.last), "why": trouble.why }));
             let report = json!({ "listening": state.listening, "since": date(state.since), "standby": state.standby,
                                  "labels": state.labels, "tail": state.tail, "master_key": master,
-                                 "database": self.files.database(), "standing": standby::as_json(&state.standing) });
+                                 "database": self.files.database(), "unwritten": unwritten,
+                                 "standing": standby::as_json(&state.standing) });
             println!("{report:#}");
             return Ok(());
         }
         println!("listening   {}, since {}", state.listening.join(", "), date(state.since));
         println!("database    {}", self.files.database().display());
+        if let Some(trouble) = unwritten {
+            let (since, last) = (date(trouble.since), date(trouble.last));
+            println!("            could not be written since {since}, and last at {last}: {}", trouble.why);
+        }
         standby::print(&state.standing);
         println!("labels      {}", state.labels);
         println!("log         ends with {}", state.tail);

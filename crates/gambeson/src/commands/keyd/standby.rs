@@ -153,8 +153,12 @@ pub(super) fn print(standing: &Standing) {
         Doing::Primary { standbys, rival } => {
             println!("duty        primary, in term {}", standing.term);
             if let Some(rival) = rival {
-                println!("            and {rival} is, too: neither makes changes; on the one that stays, whether the other runs");
-                println!("            or not: gambeson keyd promote --force; then, on the other: gambeson keyd init --standby-of");
+                println!(
+                    "            and {rival} is, too: neither makes changes; on the one that stays, whether the other runs"
+                );
+                println!(
+                    "            or not: gambeson keyd promote --force; then, on the other: gambeson keyd init --standby-of"
+                );
             }
             for FollowerState { name, in_step, has, heard } in standbys {
                 let step = if *in_step { "in step" } else { "not in step: changes do not wait for it" };
