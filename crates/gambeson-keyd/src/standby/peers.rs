@@ -18,6 +18,9 @@ use crate::{Error, Who};
 pub(super) fn start(duty: &Arc<Duty>) -> Result<(), Error> {
     let duty: Weak<Duty> = Arc::downgrade(duty);
     let look = move || {
+        if let Some(duty) = duty.upgrade() {
+            duty.say_who_is_silent();
+        }
         loop {
             thread::sleep(INTERVAL);
             let Some(duty) = duty.upgrade() else { return };
@@ -29,6 +32,16 @@ pub(super) fn start(duty: &Arc<Duty>) -> Result<(), Error> {
 }
 
 impl Duty {
+    /// A name that is misspelt, or a host that is down, is not noticed by what does not come from there.
+    fn say_who_is_silent(&self) {
+        let hosts = self.followers.hosts();
+        for (host, answer) in hosts.iter().zip(self.greet_each(hosts, PATIENCE)) {
+            if let Err(why) = answer {
+                eprintln!("gambeson keyd: {}, which keyd.toml names in standbys, does not answer: {why}", host.name);
+            }
+        }
+    }
+
     /// Asks all whose word on terms counts, unless this is a standby: that asks its primary anyway.
     pub(super) fn greet_all(&self) {
         if self.known().follows.is_none() {
