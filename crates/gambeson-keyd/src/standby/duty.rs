@@ -8,7 +8,7 @@ use gambeson_link::{Attributes, Domain, Endpoint, Handlers, Peer, Protection, Re
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::followers::{FollowerState, Followers};
+use super::followers::{FollowerState, Followers, PATIENCE};
 use super::message::{ASIDE, ENDPOINT, FOLLOW, Fed, Follow, GREET, Given, Greeting, HASH, LENGTH_MAX, SEED, Wanted};
 use super::{following, peers, primary};
 use crate::audit::events;
@@ -179,11 +179,15 @@ impl Duty {
         }
     }
 
-    /// Waits until the standbys that are in step have what was written. When one is late it is asked whether it was
-    /// promoted: then what was changed here is not acknowledged.
+    /// Waits until the standbys that are in step have what was written. When one is late it is asked in the second half of
+    /// the time whether it was promoted: then what was changed here is not acknowledged.
     pub(crate) fn confirm(&self, number: u64) -> Result<(), Error> {
-        for at in self.followers.confirm(number) {
-            self.greet_each(&self.followers.hosts()[at..=at], peers::PATIENCE);
+        let begun = Instant::now();
+        let late = self.followers.late(number, begun + PATIENCE / 2);
+        if !late.is_empty() {
+            let late: Vec<_> = late.into_iter().map(|at| self.followers.hosts()[at].clone()).collect();
+            self.greet_each(&late, PATIENCE / 2);
+            self.followers.confirm(number, begun + PATIENCE);
         }
         match self.database.role().0 {
             Role::Primary => Ok(()),
