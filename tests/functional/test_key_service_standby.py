@@ -369,6 +369,10 @@ def test_three_with_the_same_rules(cluster: Cluster, first: subprocess.Popen[str
         with cluster.serving("h3"):
             until(lambda: cluster.standing("h1")["standbys"][1]["in_step"])
             assert "after" in cluster.labels("h2", "keyd://h3")
+            # h2 has not heard of term 3. By force it takes the place of h1 all the same, and h3 goes with it.
+            assert "in term 4" in cluster.does("h2", "keyd", "promote", "--force")
+            until(lambda: cluster.standing("h1")["duty"] == "none")
+            until(lambda: cluster.standing("h3")["primary"] == "h2")
 
 
 def test_a_new_database_key_leaves_standbys_behind(cluster: Cluster, first: subprocess.Popen[str]) -> None:

@@ -214,15 +214,11 @@ impl Duty {
     pub fn promote(&self, force: bool, by: &Who) -> Result<Tail, Error> {
         let (role, term) = self.database.role();
         let rival = self.known().rival.clone();
-        let tail = match (role, rival) {
-            (Role::Standby, _) => {
-                if !force {
-                    self.may_take_over(term)?;
-                }
-                self.database.promote(by)?
-            }
-            // Of two that were promoted equally often it is the one that stays: the other hears of a higher term.
-            (Role::Primary, Some(_)) if force => self.database.begin_term(by)?,
+        match (role, rival) {
+            (Role::Standby, _) if force => {}
+            (Role::Standby, _) => self.follows_one()?,
+            // Of two that were promoted equally often it is the one that stays.
+            (Role::Primary, Some(_)) if force => {}
             (Role::Primary, Some(rival)) => {
                 let why = format!(
                     "{} is the primary of term {term} already, and {rival} is, too; --force begins another term here, and \
@@ -235,7 +231,17 @@ impl Duty {
                 let why = format!("{} is the primary already, in term {term}", self.host);
                 return Err(Error::Senseless { why });
             }
-        };
+        }
+        let others = self.others();
+        let answers = others.iter().zip(self.greet_each(&others, CERTAINTY));
+        let answers = answers.filter_map(|(host, answer)| Some((host.name.as_str(), answer.ok()?)));
+        let there: Vec<_> = answers.filter(|(_, there)| self.is_of_this(there)).collect();
+        if !force {
+            self.may_take_over(term, &there)?;
+        }
+        // Whoever is there as a primary has to hear of a higher term than his.
+        let beyond = there.iter().map(|(_, there)| there.term).max().unwrap_or(0);
+        let tail = self.database.begin_term(role, beyond, by)?;
         {
             let mut known = self.known();
             *known = Known { former: known.follows.take().or(known.former.take()), ..Known::default() };
@@ -246,45 +252,40 @@ impl Duty {
         Ok(tail)
     }
 
-    /// Refuses a promotion that would undo changes of another primary, as far as can be seen from here.
-    fn may_take_over(&self, term: u64) -> Result<(), Error> {
+    /// Refuses to promote who was replaced: it has nothing of what was changed since, wherever that one is now.
+    fn follows_one(&self) -> Result<(), Error> {
+        let known = self.known();
+        if known.follows.is_some() {
+            return Ok(());
+        }
+        let (by, of) = known.replaced_by.as_deref().map_or(("another", "HOST"), |by| (by, by));
         let host = &self.host;
-        let refused = |why| Err(Error::Senseless { why });
-        let (follows, replaced_by) = {
-            let known = self.known();
-            (known.follows.is_some(), known.replaced_by.clone())
+        let why = format!(
+            "{by} was promoted in the place of {host}, which has nothing of what was changed since, and would undo it; make \
+             {host} a standby of that first: gambeson keyd init --standby-of {of}, there; or have it take that one's place as \
+             it is with --force"
+        );
+        Err(Error::Senseless { why })
+    }
+
+    /// Refuses a promotion that would undo changes of another primary, by what others say of themselves.
+    fn may_take_over(&self, term: u64, others: &[(&str, Greeting)]) -> Result<(), Error> {
+        let is_before = |there: &Greeting| there.term > term || (there.primary && there.term == term);
+        let Some((name, there)) = others.iter().find(|(_, there)| is_before(there)) else { return Ok(()) };
+        let why = if there.primary {
+            format!(
+                "{name} answers, and makes changes; end its service first, or take its place in any case with --force: then it \
+                 makes no more changes as soon as it hears of that"
+            )
+        } else {
+            let (host, there) = (&self.host, there.term);
+            format!(
+                "{name} has heard of a promotion of which {host} has not (term {there}, and here term {term}), so another \
+                 primary has changes that {host} would undo; make {host} a standby of that (gambeson keyd init --standby-of), \
+                 or have it take that one's place in any case with --force"
+            )
         };
-        if !follows {
-            let (by, of) = replaced_by.as_deref().map_or(("another", "HOST"), |by| (by, by));
-            return refused(format!(
-                "{by} was promoted in the place of {host}, which has nothing of what was changed since, and would undo it; make \
-                 {host} a standby of that first: gambeson keyd init --standby-of {of}, there; or have it take that one's place \
-                 as it is with --force"
-            ));
-        }
-        let others = self.others();
-        for (other, greeting) in others.iter().zip(self.greet_each(&others, peers::PATIENCE)) {
-            let name = &other.name;
-            match greeting {
-                Ok(there) if there.id != self.database.id() || there.term < term => {}
-                Ok(there) if there.primary => {
-                    return refused(format!(
-                        "{name} answers, and makes changes; end its service first, or take its place in any case with --force: \
-                         then it makes no more changes as soon as it hears of that"
-                    ));
-                }
-                Ok(there) if there.term > term => {
-                    return refused(format!(
-                        "{name} has heard of a promotion of which {host} has not (term {}, and here term {term}), so another \
-                         primary has changes that {host} would undo; make {host} a standby of that (gambeson keyd init \
-                         --standby-of), or have it take that one's place in any case with --force",
-                        there.term
-                    ));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        Err(Error::Senseless { why })
     }
 
     /// How it stands.
@@ -436,5 +437,7 @@ pub(super) enum Asked {
     Refused(String),
 }
 
+/// So long a primary may take to answer before it counts as gone: it may be greeting a thousand others.
+const CERTAINTY: Duration = Duration::from_secs(5);
 /// More rows than that are not counted.
 const ASIDE_MAX: usize = 100_000;

@@ -98,8 +98,7 @@ impl Duty {
     fn follow_who_was_promoted(&self, former: &Host) {
         let hosts = self.followers.hosts();
         let (_, term) = self.database.role();
-        let is_later =
-            |greeting: &Greeting| greeting.primary && greeting.id == self.database.id() && greeting.term > term;
+        let is_later = |there: &Greeting| there.primary && self.is_of_this(there) && there.term > term;
         let answers = self.greet_each(hosts, peers::PATIENCE).into_iter().map(|answer| answer.ok().filter(is_later));
         let promoted = hosts.iter().zip(answers).filter_map(|(host, later)| Some((later?.term, host)));
         let Some((_, new)) = promoted.max_by_key(|(term, _)| *term) else { return };

@@ -93,7 +93,7 @@ impl Duty {
     /// Draws the consequences of what somebody says whose word counts.
     pub(super) fn judge(&self, name: &str, greeting: &Greeting) {
         let (role, term) = self.database.role();
-        if greeting.id != self.database.id() || greeting.term > TERM_MAX {
+        if !self.is_of_this(greeting) {
             return;
         }
         if role == Role::Standby {
@@ -121,6 +121,11 @@ impl Duty {
         }
     }
 
+    /// Whether it is about the same database, and can be true.
+    pub(super) fn is_of_this(&self, greeting: &Greeting) -> bool {
+        greeting.id == self.database.id() && greeting.term <= TERM_MAX
+    }
+
     fn step_down(&self, name: &str, term: u64) {
         let who = Who {
             name: name.to_owned(),
@@ -142,4 +147,4 @@ const TERM_MAX: u64 = 1 << 32;
 /// How often others are asked.
 const INTERVAL: Duration = Duration::from_secs(3);
 /// So long another may take to answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
