@@ -362,17 +362,28 @@ def test_three_with_the_same_rules(cluster: Cluster, first: subprocess.Popen[str
         assert "both primaries" in cluster.refused("h2", "keyd://h1", "key", "create", "no")
         assert "in term 3" in cluster.does("h1", "keyd", "promote", "--force")
         cluster.done("h2", "keyd://h1", "key", "create", "after")
+        # h2 has not heard of term 3, and takes the place of h1 all the same if it is forced to.
+        assert "in term 4" in cluster.does("h2", "keyd", "promote", "--force")
+        until(lambda: cluster.standing("h1")["duty"] == "none")
         with cluster.serving("h3"):
-            assert cluster.standing("h3")["replaced_by"] == "h1"
+            until(lambda: cluster.standing("h3").get("replaced_by") == "h2")
             assert "promoted in its place" in cluster.refused("h2", "keyd://h3", "key", "create", "no")
-        cluster.follows("h3", "h1")
+        cluster.follows("h3", "h2")
         with cluster.serving("h3"):
-            until(lambda: cluster.standing("h1")["standbys"][1]["in_step"])
-            assert "after" in cluster.labels("h2", "keyd://h3")
-            # h2 has not heard of term 3. By force it takes the place of h1 all the same, and h3 goes with it.
-            assert "in term 4" in cluster.does("h2", "keyd", "promote", "--force")
-            until(lambda: cluster.standing("h1")["duty"] == "none")
-            until(lambda: cluster.standing("h3")["primary"] == "h2")
+            until(lambda: cluster.standing("h2")["standbys"][1]["in_step"])
+            # Two primaries of term 5, which never saw each other.
+            served["h2"].kill()
+            served["h2"].wait(10)
+            assert "in term 5" in cluster.does("h1", "keyd", "promote", "--force")
+            served["h1"].kill()
+            served["h1"].wait(10)
+            assert "in term 5" in cluster.does("h3", "keyd", "promote")
+            with cluster.serving("h1"):
+                until(lambda: cluster.standing("h3")["rival"] == "h1")
+                assert "both primaries" in cluster.refused("h2", "keyd://h3", "key", "create", "no")
+            # Who gives up what it was is no rival any more.
+            cluster.follows("h1", "h3")
+            cluster.done("h2", "keyd://h3", "key", "create", "again")
 
 
 def test_a_new_database_key_leaves_standbys_behind(cluster: Cluster, first: subprocess.Popen[str]) -> None:

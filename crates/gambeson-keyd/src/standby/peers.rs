@@ -104,7 +104,7 @@ impl Duty {
             return;
         }
         if greeting.term > term {
-            self.step_down(name, greeting.term);
+            self.step_down(name, greeting);
             return;
         }
         // Both were promoted from the same one, each without the other: none of them may go on as if it were alone.
@@ -126,16 +126,20 @@ impl Duty {
         greeting.id == self.database.id() && greeting.term <= TERM_MAX
     }
 
-    fn step_down(&self, name: &str, term: u64) {
+    fn step_down(&self, name: &str, greeting: &Greeting) {
         let who = Who {
             name: name.to_owned(),
             roles: vec![format!("dns:{name}")],
             key: String::new(),
             from: name.to_owned(),
         };
-        self.known().replaced_by = Some(name.to_owned());
+        let term = greeting.term;
+        // Another may only have heard of it.
+        if greeting.primary {
+            self.known().replaced_by = Some(name.to_owned());
+        }
         let why = match self.database.step_down(term, &who) {
-            Ok(()) => Error::Replaced { host: self.host.clone(), by: Some(name.to_owned()) },
+            Ok(()) => Error::Replaced { host: self.host.clone(), by: self.known().replaced_by.clone() },
             Err(why) => why,
         };
         eprintln!("gambeson keyd: {why} ({}, term {term})", events::DEMOTE);
