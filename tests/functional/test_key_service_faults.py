@@ -9,7 +9,10 @@ import os
 import random
 import re
 import resource
+import socket
+import ssl
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +23,7 @@ from harness.keyd import KeySite, Person, end, free_port
 
 from vectors.key_file import EXPORT, read_key_file
 
-NOT_PERMITTED = 77
+UNAVAILABLE, NOT_PERMITTED = 69, 77
 WORDS = "words between us"
 
 
@@ -248,7 +251,7 @@ def secrets(person: Person, site: KeySite) -> list[bytes]:
 
 
 def test_secrets_are_nowhere_in_clear(site: KeySite, tmp_path: Path) -> None:
-    """Not in the database, its write-ahead log, a backup, or a core dump; and other users read no memory."""
+    """Not in the database, its write-ahead log, a backup, or a core dump."""
     process = site.start()
     try:
         ann = site.person("ann")
@@ -270,17 +273,100 @@ def test_secrets_are_nowhere_in_clear(site: KeySite, tmp_path: Path) -> None:
         assert (site.folder / "keyd").stat().st_mode & 0o777 == 0o700
         for path in (site.folder / "keyd").iterdir():
             assert path.stat().st_mode & 0o077 == 0 or path.name.endswith(".master"), path
-        # Nobody but root looks into it.
-        for what in ("mem", "environ", "fd"):
-            command = ["setpriv", "--reuid", "65534", "--clear-groups", "ls" if what == "fd" else "cat"]
-            done = subprocess.run(
-                [*command, f"/proc/{process.pid}/{what}"], capture_output=True, text=True, check=False
-            )
-            assert done.returncode != 0 and "ermission denied" in done.stderr, done
         words = Path(f"/proc/{process.pid}/cmdline").read_bytes() + Path(f"/proc/{process.pid}/environ").read_bytes()
         assert b"a master passphrase" not in words
     finally:
         end(process)
+
+
+def test_nobody_but_root_looks_into_it(gambeson: Path) -> None:
+    """Not even who runs it: other programs of that user are not the service."""
+
+    def becoming(user: int) -> list[str]:
+        return ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups"]
+
+    service, other = 65534, 65533
+    # That user gets to it, unlike to pytest's own folders.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        site = KeySite(gambeson, Path(folder))
+        site.init()
+        ann = site.person("ann")
+        for path in [site.folder, *site.folder.rglob("*"), Path(site.passphrase)]:
+            os.chown(path, service, service)
+        process = site.start(before=becoming(service))
+        try:
+            assert Path(f"/proc/{process.pid}/mem").stat().st_uid == 0, "what cannot be looked into is root's"
+            assert f"Uid:\t{service}" in Path(f"/proc/{process.pid}/status").read_text()
+            ann.does("key", "create", "clinical")
+            for user in (service, other):
+                for what in ("mem", "environ", "fd", "maps"):
+                    look = [*becoming(user), "ls" if what == "fd" else "cat", f"/proc/{process.pid}/{what}"]
+                    done = subprocess.run(look, capture_output=True, text=True, check=False)
+                    assert done.returncode != 0 and "ermission denied" in done.stderr, done
+            # The same look is good where nothing stands against it.
+            with subprocess.Popen([*becoming(service), "sleep", "30"]) as sleeper:
+                wanted, look = f"Uid:\t{service}", [*becoming(service), "cat", f"/proc/{sleeper.pid}/maps"]
+                while wanted not in Path(f"/proc/{sleeper.pid}/status").read_text():
+                    time.sleep(0.01)
+                assert subprocess.run(look, capture_output=True, check=False).returncode == 0
+                sleeper.kill()
+        finally:
+            end(process)
+
+
+def test_a_full_disk_is_heard_of(site: KeySite, tmp_path: Path) -> None:
+    """On the service's output, in its status and in its metrics; and it goes on when there is room again."""
+    administrator, page = site.administrator, free_port()
+    ann, prometheus = site.person("ann"), site.person("prometheus")
+    administrator.does("site", "pages", "--folder", str(site.folder), site.host)
+    site.rules(f'page = "127.0.0.1:{page}"\nmetrics = ["user:prometheus"]\n')
+    keyd, kept = site.folder / "keyd", tmp_path / "kept"
+    site.copy(kept)
+    # Its database is on a disk of its own, which nobody else sees and which goes with it.
+    small = 'mount -t tmpfs -o size=1m,mode=0700 none "$0" && cp -a "$1"/. "$0" && shift && exec "$@"'
+    process = site.start(before=["unshare", "-m", "bash", "-c", small, str(keyd), str(kept)])
+
+    def status(*words: str) -> str:
+        enter = ["nsenter", "-m", "-t", str(process.pid), str(site.gambeson), *site.keyd("status", *words)]
+        done = subprocess.run(enter, env=administrator.environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def failed() -> float:
+        context = ssl.create_default_context(cafile=site.folder / "pages.pem")
+        context.load_cert_chain(prometheus.home / ".config" / "gambeson" / "identity.pem")
+        plain = socket.create_connection(("127.0.0.1", page), timeout=20)
+        with context.wrap_socket(plain, server_hostname=site.host) as connection:
+            request = f"GET /metrics HTTP/1.1\r\nHost: {site.host}\r\nConnection: close\r\n\r\n"
+            connection.sendall(request.encode())
+            answer = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+        found = re.search(r"^gambeson_keyd_failed_commits_total (\d+)", answer, re.MULTILINE)
+        assert found, answer
+        return float(found[1])
+
+    try:
+        ann.does("key", "create", "clinical")
+        assert json.loads(status("--json"))["unwritten"] is None and failed() == 0
+        fill = Path(f"/proc/{process.pid}/root{keyd}/fill")
+        with contextlib.suppress(OSError), fill.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        for label in ("one", "two", "three"):
+            assert "failed" in ann.refuses(UNAVAILABLE, "key", "create", label)
+        ann.refuses(UNAVAILABLE, "key", "export", "--export-passphrase-file", ann.secret("w", WORDS), "x", "clinical")
+        unwritten = json.loads(status("--json"))["unwritten"]
+        assert "full" in unwritten["why"] and unwritten["since"] <= unwritten["last"]
+        assert "could not be written since" in status()
+        assert failed() >= 4
+        fill.unlink()
+        ann.does("key", "create", "four")
+        assert json.loads(status("--json"))["unwritten"] is None and "could not be written" not in status()
+        assert set(ann.labels()) == {"clinical", "four"}
+    finally:
+        said = end(process)
+    # Once a minute, and when it is over.
+    assert said.count("cannot be used: ") == 1 and "nothing is given or changed" in said, said
+    assert said.count("the key database can be written again") == 1, said
 
 
 def test_no_core_is_dumped(site: KeySite, tmp_path: Path) -> None:

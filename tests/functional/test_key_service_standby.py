@@ -131,6 +131,7 @@ def test_a_standby_gives_what_its_primary_has(cluster: Cluster, first: subproces
         # It changes nothing, and says who does and how to promote.
         said = cluster.refused("h3", "keyd://h2", "key", "create", "third")
         assert "h2 is a standby of h1 and changes nothing; ask h1" in said and "gambeson keyd promote" in said
+        assert "h1, which alone makes changes, is not named; name it, too, as keyd://h1,h2" in said
         # It gives keys, and what it gives is in the primary's log soon.
         text = cluster.root / "h3" / "home" / "patients"
         text.write_text("Ann's patients\n")
@@ -223,8 +224,8 @@ def test_both_go_on_alone_and_meet_again(cluster: Cluster, first: subprocess.Pop
         cluster.cable("h2", "down")
         begun = time.monotonic()
         cluster.done("h3", "keyd://h1", "key", "create", "alone")
-        # It was waited for, and not for ever.
-        assert 1.8 < time.monotonic() - begun < 15
+        # It was waited for, and not longer than is said: what is more is the client's.
+        assert 1.8 < time.monotonic() - begun < 3.5
         assert not cluster.in_step()
         assert "standby-lost" in {row["event"] for row in cluster.audit("h3", "keyd://h1")}
         # The next one waits for nobody.
@@ -302,11 +303,108 @@ def test_who_is_not_named_gets_nothing(cluster: Cluster, first: subprocess.Popen
         assert "h2 makes no changes itself" in said
         first.terminate()
         first.wait(20)
-        cluster.rules("h1", "")
-        with cluster.serving("h1"):
+        cluster.rules("h1", 'standbys = ["nohost"]')
+        with cluster.serving("h1") as again:
+            assert again.stderr is not None
+            assert again.stderr.readline().startswith(
+                "gambeson keyd: nohost, which keyd.toml names in standbys, does not answer: "
+            )
             until(lambda: "none of the standbys" in (cluster.standing("h2")["trouble"] or ""))
             cluster.done("h3", "keyd://h1", "key", "create", "unseen")
             assert cluster.labels("h3", "keyd://h2") == {"clinical"}
+
+
+def test_three_with_the_same_rules(cluster: Cluster, first: subprocess.Popen[str]) -> None:
+    """Whatever is promoted where, nothing that another primary acknowledged is undone unless that is forced."""
+    first.terminate()
+    first.wait(20)
+    for host in ("h1", "h2", "h3"):
+        cluster.rules(host, 'standbys = ["h1", "h2", "h3"]')
+    all_three = "keyd://h1,h2,h3"
+    with contextlib.ExitStack() as open_:
+        served = {"h1": open_.enter_context(cluster.serving("h1"))}
+        for host in ("h2", "h3"):
+            cluster.follows(host, "h1")
+            served[host] = open_.enter_context(cluster.serving(host))
+        until(cluster.in_step)
+        assert [one["name"] for one in cluster.standing("h1")["standbys"]] == ["h2", "h3"]
+        cluster.done("h2", all_three, "key", "grant", "clinical", "bob", "--read")
+        assert "h1 is the primary already, in term 0" in cluster.refuses(REFUSED, "h1", "keyd", "promote", "--force")
+        served["h1"].kill()
+        served["h1"].wait(10)
+        assert "in term 1" in cluster.does("h2", "keyd", "promote")
+        cluster.done("h2", all_three, "key", "revoke", "clinical", "bob")
+        # The primary that h3 has followed is gone, and still it is not promoted: another one is there.
+        said = cluster.refuses(REFUSED, "h3", "keyd", "promote")
+        assert "h2 answers, and makes changes" in said
+        until(lambda: cluster.standing("h3")["primary"] == "h2")
+        until(lambda: cluster.standing("h2")["standbys"][1]["in_step"])
+        # The former primary is no more, and has nothing of that revocation.
+        served["h1"] = open_.enter_context(cluster.serving("h1"))
+        assert cluster.standing("h1")["duty"] == "none"
+        said = cluster.refuses(REFUSED, "h1", "keyd", "promote")
+        assert "h2 was promoted in the place of h1" in said and "gambeson keyd init --standby-of h2, there" in said
+        # Without the others h3 can be promoted. Then h1 takes the place of h2, by force: both are in term 2.
+        cluster.cable("h3", "down")
+        assert "in term 2" in cluster.does("h3", "keyd", "promote")
+        assert "in term 2" in cluster.does("h1", "keyd", "promote", "--force")
+        until(lambda: cluster.standing("h2")["duty"] == "none")
+        cluster.cable("h3", "up")
+        until(lambda: cluster.standing("h1")["rival"] == "h3" and cluster.standing("h3")["rival"] == "h1", 45)
+        said = cluster.refused("h2", all_three, "key", "create", "no")
+        assert "both primaries" in said and "gambeson keyd promote --force" in said
+        assert "and h3 is, too" in cluster.refuses(REFUSED, "h1", "keyd", "promote")
+        # One that is not there is not forgotten for that, but when somebody says which one stays.
+        served["h3"].kill()
+        served["h3"].wait(10)
+        time.sleep(4)
+        assert "gambeson keyd promote --force" in cluster.does("h1", "keyd", "status")
+        assert "both primaries" in cluster.refused("h2", "keyd://h1", "key", "create", "no")
+        assert "in term 3" in cluster.does("h1", "keyd", "promote", "--force")
+        cluster.done("h2", "keyd://h1", "key", "create", "after")
+        # h2 has not heard of term 3, and takes the place of h1 all the same if it is forced to.
+        assert "in term 4" in cluster.does("h2", "keyd", "promote", "--force")
+        until(lambda: cluster.standing("h1")["duty"] == "none")
+        with cluster.serving("h3"):
+            until(lambda: cluster.standing("h3").get("replaced_by") == "h2")
+            assert "promoted in its place" in cluster.refused("h2", "keyd://h3", "key", "create", "no")
+        cluster.follows("h3", "h2")
+        with cluster.serving("h3"):
+            until(lambda: cluster.standing("h2")["standbys"][1]["in_step"])
+            # Two primaries of term 5, which never saw each other.
+            served["h2"].kill()
+            served["h2"].wait(10)
+            assert "in term 5" in cluster.does("h1", "keyd", "promote", "--force")
+            served["h1"].kill()
+            served["h1"].wait(10)
+            assert "in term 5" in cluster.does("h3", "keyd", "promote")
+            with cluster.serving("h1"):
+                until(lambda: cluster.standing("h3")["rival"] == "h1")
+                assert "both primaries" in cluster.refused("h2", "keyd://h3", "key", "create", "no")
+            # Who gives up what it was is no rival any more.
+            cluster.follows("h1", "h3")
+            cluster.done("h2", "keyd://h3", "key", "create", "again")
+
+
+def test_a_new_database_key_leaves_standbys_behind(cluster: Cluster, first: subprocess.Popen[str]) -> None:
+    assert first.poll() is None
+    cluster.follows("h2", "h1")
+    with cluster.serving("h2"):
+        until(cluster.in_step)
+        words = ["--new-passphrase-file", str(cluster.root / "h1" / "home" / "passphrase"), "file:/etc/gambeson/new"]
+        assert "standby " not in cluster.does("h1", *cluster.keyd("h1", "master-key", *words))
+        assert cluster.in_step()
+        said = cluster.does("h1", *cluster.keyd("h1", "master-key", "--new-database-key", *words))
+        assert "standby     h2 cannot follow any more" in said and "gambeson keyd init --standby-of h1, there" in said
+        assert not cluster.in_step()
+        begun = time.monotonic()
+        cluster.done("h3", "keyd://h1", "key", "create", "alone")
+        assert time.monotonic() - begun < 1.8 and not cluster.in_step()
+        until(lambda: bool(cluster.standing("h2")["apart"]))
+    cluster.follows("h2", "h1")
+    with cluster.serving("h2"):
+        until(cluster.in_step)
+        assert cluster.labels("h3", "keyd://h2") == {"clinical", "alone"}
 
 
 def test_a_standby_notices_that_its_primary_was_put_back(cluster: Cluster, first: subprocess.Popen[str]) -> None:

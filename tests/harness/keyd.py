@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +119,10 @@ class KeySite:
         path.write_text(text)
         path.chmod(0o644)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """A service, which says that it listens."""
-        command = [str(self.gambeson), *self.keyd("serve", "--listen", f"127.0.0.1:{self.port}", *words)]
+    def start(self, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """A service, which says that it listens. `before`: what becomes it."""
+        serve = self.keyd("serve", "--listen", f"127.0.0.1:{self.port}", *words)
+        command = [*before, str(self.gambeson), *serve]
         process = subprocess.Popen(
             command,
             env=self.administrator.environment,

@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::database::Role;
+use crate::database::{Role, Trouble};
 use crate::standby::{Duty, Standing};
 use crate::wire::{self, Secret};
 use crate::{Database, Error, Who};
@@ -64,8 +64,8 @@ pub enum Reply {
     Status(State),
     /// It was copied, with a log that ends so.
     Copied(String),
-    /// The master key is another one.
-    Changed,
+    /// The master key is another one, and these standbys cannot follow any more.
+    Changed(Vec<String>),
     /// All is as it was written.
     Verified(wire::Verification),
     /// It makes changes now, in this term, and its log ends so.
@@ -87,6 +87,8 @@ pub struct State {
     pub labels: u64,
     /// How it stands among those with the same labels.
     pub standing: Standing,
+    /// Why what was to be written last was not.
+    pub unwritten: Option<Trouble>,
 }
 
 /// Opens a master key at a place, with its passphrase.
@@ -164,6 +166,7 @@ impl Controlled {
                 tail: database.tail().to_string(),
                 labels: database.read(|here| here.labels())?.len() as u64,
                 standing: self.duty.standing()?,
+                unwritten: database.health().trouble(),
             })),
             Command::Promote { force } => {
                 let tail = self.duty.promote(force, &administrator())?;
@@ -172,8 +175,10 @@ impl Controlled {
             Command::Backup(to) => Ok(Reply::Copied(database.backup(Path::new(to.as_os()))?.to_string())),
             Command::Master { place, passphrase, new_database_key } => {
                 let new = (self.open_master)(&place, passphrase).map_err(|why| Error::Senseless { why })?;
-                database.change_master(new.as_ref(), new_database_key, &administrator())?;
-                Ok(Reply::Changed)
+                let done = database.change_master(new.as_ref(), new_database_key, &administrator());
+                // Also when it failed: then those that still can are soon in step again.
+                let standbys = if new_database_key { self.duty.resealed() } else { Vec::new() };
+                done.map(|()| Reply::Changed(standbys))
             }
             Command::Verify { since } => {
                 let since = since.map(|since| since.parse()).transpose().map_err(|why| Error::Senseless { why })?;

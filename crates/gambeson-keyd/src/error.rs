@@ -222,8 +222,9 @@ impl fmt::Display for Error {
             }
             Self::Rival { host, rival } => write!(
                 out,
-                "{host} and {rival} are both primaries, promoted equally often, so neither makes changes; end the service of \
-                 one of them, and make it a standby of the other: gambeson keyd init --standby-of, there"
+                "{host} and {rival} are both primaries, promoted equally often, so neither makes changes; on the one that \
+                 stays: gambeson keyd promote --force; then make the other a standby of it: gambeson keyd init --standby-of, \
+                 there"
             ),
             Self::Rules { why } | Self::Site { why } | Self::Senseless { why } => out.write_str(why),
             Self::Keys(why) => why.fmt(out),

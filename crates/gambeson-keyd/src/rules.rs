@@ -7,7 +7,7 @@
 //! partitions = ["user:olga"]   # who may make partitions, change them and list them
 //! metrics = ["dns:prom"]       # who may fetch the metrics alone
 //! page = "0.0.0.0:7202"        # the officers' page; there is none without this line
-//! standbys = ["keys2"]         # hosts that may follow this service: HOST, HOST:PORT or HOST=ADDRESS:PORT
+//! standbys = ["keys2"]         # hosts that may follow this service: HOST, HOST:PORT or HOST=ADDRESS:PORT; itself is ignored
 //! ```
 //!
 //! Without the file everybody of the site may make labels, and nobody sees those of others.
@@ -39,7 +39,7 @@ pub struct Rules {
     pub metrics: Vec<String>,
     /// Where the officers' page is.
     pub page: Option<SocketAddr>,
-    /// Hosts that may follow this service.
+    /// Hosts that may follow this service. Its own may be among them, so that all can have the same file.
     pub standbys: Vec<String>,
 }
 

@@ -287,7 +287,7 @@ pub struct Refused {
 }
 
 /// What programs go by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// The asker may not, or there is nothing of the kind that he may know of.
     NotGranted,
@@ -301,7 +301,10 @@ pub enum Kind {
     /// What is there is not what was written.
     Distrusted,
     /// The service follows another, which makes changes.
-    Standby,
+    Standby {
+        /// Which, if that is known.
+        primary: Option<String>,
+    },
     /// The service cannot, now.
     Unavailable,
 }

@@ -1,7 +1,7 @@
 //! Who asks a key service: a person's commands, and jobs for their ranks.
 //!
-//! Services are tried in the order of their names, from the one on that answered last. Who does not answer in a moment, or has only part of it, is passed over
-//! for as long as another does: keys come from any of them, and changes are the primary's.
+//! Services are tried in the order of their names, from the one on that answered last. Who does not answer in a moment, or
+//! has only part of it, is passed over for as long as another does: keys come from any of them, and changes are the primary's.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use gambeson_launch::requester;
 use gambeson_link::{Domain, Expected, Startpoint};
 
 pub use gambeson_launch::services::Place;
+use gambeson_launch::services::SCHEME;
 
 use crate::service::effect_of;
 use crate::wire::{
@@ -52,8 +53,16 @@ pub struct Partitions {
 enum Missed {
     /// It does not answer. Whether the question was on its way.
     Away(String, bool),
-    /// It makes no changes.
-    Standby(String),
+    /// It makes no changes; who does, if it knows that.
+    Standby(String, Option<String>),
+}
+
+impl Missed {
+    fn sentence(self) -> String {
+        match self {
+            Missed::Away(why, _) | Missed::Standby(why, _) => why,
+        }
+    }
 }
 
 impl Client {
@@ -232,7 +241,7 @@ impl Client {
             Ok(Answer::Status(status)) => Ok(status),
             Ok(_) => Err(self.foreign()),
             Err(Ok(refused)) => Err(refused),
-            Err(Err(Missed::Away(why, _) | Missed::Standby(why))) => Err(unreachable(self.place(), why)),
+            Err(Err(missed)) => Err(unreachable(self.place(), missed.sentence())),
         };
         self.place().hosts().iter().enumerate().map(|(at, host)| (host.name.clone(), of(at))).collect()
     }
@@ -298,21 +307,28 @@ impl Client {
                 Err(Err(other)) => missed.push(other),
             }
         }
-        let standby = missed.iter().any(|one| matches!(one, Missed::Standby(_)));
-        let why: Vec<_> = missed
-            .into_iter()
-            .map(|one| match one {
-                Missed::Away(why, _) | Missed::Standby(why) => why,
-            })
-            .collect();
-        let why = why.join("; ");
-        Err(unreachable(
-            self.place(),
-            match standby {
-                true => format!("the primary, which alone makes changes, is away: {why}"),
-                false => why,
-            },
-        ))
+        let followed = missed.iter().find_map(|one| match one {
+            Missed::Standby(_, primary) => Some(primary.as_deref()),
+            Missed::Away(..) => None,
+        });
+        let before = followed.map_or_else(String::new, |primary| self.without(primary));
+        let why: Vec<_> = missed.into_iter().map(Missed::sentence).collect();
+        Err(unreachable(self.place(), format!("{before}{}", why.join("; "))))
+    }
+
+    /// Why a primary made no change, though a standby answered.
+    fn without(&self, primary: Option<&str>) -> String {
+        let is_named = |primary: &&str| self.place().hosts().iter().any(|host| host.name == **primary);
+        match primary.filter(|primary| !is_named(primary)) {
+            Some(primary) => {
+                let all = self.place().to_string();
+                let others = all.trim_start_matches(SCHEME);
+                format!(
+                    "{primary}, which alone makes changes, is not named; name it, too, as {SCHEME}{primary},{others}: "
+                )
+            }
+            None => "the primary, which alone makes changes, is away: ".to_owned(),
+        }
     }
 
     /// Asks one of them; a connection that was lost meanwhile is made once more.
@@ -380,7 +396,7 @@ impl Client {
         let store = self.place().to_string();
         let Refused { kind, sentence } = refused;
         match (kind, question) {
-            (Kind::Standby, _) => Err(Missed::Standby(sentence)),
+            (Kind::Standby { primary }, _) => Err(Missed::Standby(sentence, primary)),
             (Kind::Unavailable, _) => Err(Missed::Away(format!("{host}: {sentence}"), false)),
             (Kind::OlderAnchor { held }, Question::SetAnchor { file, generation, .. }) => {
                 Ok(KeyError::OlderAnchor { store, file: *file, held, given: *generation })

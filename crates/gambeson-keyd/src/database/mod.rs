@@ -10,6 +10,7 @@ mod file;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod health;
 mod rekey;
 mod rows;
 mod snapshot;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 pub use batch::{Batch, SealedRecord};
 pub use commits::{BOUNDS, Commits};
+pub use health::{Health, Trouble};
 pub use snapshot::{AnchorRow, Snapshot};
 pub use standby::Seed;
 pub use transaction::{Direction, Transaction};
@@ -75,6 +77,8 @@ struct Shared {
     readers: Mutex<Vec<Connection>>,
     /// How long commits took.
     commits: Commits,
+    /// Whether they did.
+    health: Health,
     /// One change of the master key at a time.
     master: Mutex<()>,
     /// For this process alone as long as it is open.
@@ -143,6 +147,7 @@ impl Database {
             ended: Condvar::new(),
             readers: Mutex::new(Vec::new()),
             commits: Commits::default(),
+            health: Health::default(),
             master: Mutex::new(()),
             _lock: lock,
         });
@@ -194,7 +199,8 @@ impl Database {
                 made.unwrap_or_else(|_| Err(transaction.place.system("making a change", &"it panicked")))
             });
             let stays = outcome.is_ok();
-            Made { stays, tell: Box::new(move |failed| then(failed.map_or(outcome, Err))) }
+            let unwritten = outcome.as_ref().err().filter(|why| matches!(why, Error::System { .. })).cloned();
+            Made { stays, unwritten, tell: Box::new(move |failed| then(failed.map_or(outcome, Err))) }
         });
         let jobs = self.0.jobs.as_ref().expect("it is open as long as there is a handle");
         // The thread ends only with the last handle.
@@ -215,6 +221,11 @@ impl Database {
     /// How long commits took since it was opened.
     pub fn commits(&self) -> &Commits {
         &self.0.shared.commits
+    }
+
+    /// Whether it can be written.
+    pub fn health(&self) -> &Health {
+        &self.0.shared.health
     }
 
     /// What the log ends with now.

@@ -65,8 +65,17 @@ impl Database {
     /// # Errors
     /// When it is the primary already, or cannot be written.
     pub fn promote(&self, who: &Who) -> Result<Tail, Error> {
+        self.begin_term(Role::Standby, 0, who)
+    }
+
+    /// Begins a term beyond another one and its own, as a primary. `from`: what it is before. A primary does so that it is
+    /// right, and another one of the same term is not.
+    ///
+    /// # Errors
+    /// When it is something else, or cannot be written.
+    pub fn begin_term(&self, from: Role, beyond: u64, who: &Who) -> Result<Tail, Error> {
         let who = who.clone();
-        self.change(move |transaction| transaction.promote(&who))
+        self.change(move |transaction| transaction.begin_term(from, beyond, &who))
     }
 
     /// Makes a primary a standby: one that sees that another was promoted, or was restored to be one. `term`: that of the
@@ -210,10 +219,11 @@ impl Transaction<'_> {
         Ok(count)
     }
 
-    fn promote(&mut self, who: &Who) -> Result<Tail, Error> {
+    fn begin_term(&mut self, from: Role, beyond: u64, who: &Who) -> Result<Tail, Error> {
         let before = *self.state();
-        if before.role == Role::Primary {
-            return Err(self.place.system("promoting it", &"it is the primary already"));
+        if before.role != from {
+            let is = if before.role == Role::Primary { "a primary's already" } else { "a standby's by now" };
+            return Err(Error::Senseless { why: format!("the key database {} is {is}", self.place.name) });
         }
         let loose = self.loose(before.tail.number)?;
         let plain = |(kind, name): (String, String)| {
@@ -222,9 +232,10 @@ impl Transaction<'_> {
         };
         let loose: Vec<_> = loose.into_iter().map(plain).collect::<Result<_, Error>>()?;
         let state = self.state_mut();
-        (state.role, state.term, state.ahead, state.missing) = (Role::Primary, before.term + 1, 0, 0);
+        let term = before.term.max(beyond) + 1;
+        (state.role, state.term, state.ahead, state.missing) = (Role::Primary, term, 0, 0);
         let event = Event::new(events::PROMOTE, who);
-        self.log(&event.about("term", before.term + 1).about("tail", before.tail.to_string()))?;
+        self.log(&event.about("term", term).about("tail", before.tail.to_string()))?;
         for (kind, name, plain) in loose {
             let event = Event::new(events::ADOPT, who).about("kind", kind.as_str()).about("name", name.as_str());
             let event = if kind == LABEL { event.label(&name) } else { event };

@@ -25,6 +25,8 @@ pub(super) type Job = Box<dyn FnOnce(Result<&mut Transaction<'_>, Error>) -> Mad
 pub(super) struct Made {
     /// Whether it is to stay.
     pub(super) stays: bool,
+    /// Why the disk or the system did not let it.
+    pub(super) unwritten: Option<Error>,
     /// Tells who waits: an error if all of it was in vain.
     pub(super) tell: Box<dyn FnOnce(Option<Error>) + Send>,
 }
@@ -59,17 +61,24 @@ impl Writer {
         let begun = self.execute("BEGIN IMMEDIATE");
         let before = *self.shared.state();
         let envelope = self.shared.envelope();
-        let mut group = Group { writer: self, state: before, envelope: Arc::clone(&envelope), failed: begun.err() };
+        let (failed, unwritten) = (begun.err(), None);
+        let mut group = Group { writer: self, state: before, envelope: Arc::clone(&envelope), failed, unwritten };
         for job in queue {
             tell.push(group.make(job));
         }
-        let Group { state, envelope: after, failed, .. } = group;
+        let Group { state, envelope: after, failed, unwritten, .. } = group;
         let done = match failed {
             Some(failed) => Err(failed),
             None => self.finish(&before, &state, &envelope, &after),
         };
         if done.is_err() && !self.connection.is_autocommit() {
             let _ = self.execute("ROLLBACK");
+        }
+        match done.as_ref().err().or(unwritten.as_ref()) {
+            Some(why) => self.shared.health.failed(why),
+            // One that wrote nothing says nothing of the disk.
+            None if state != before => self.shared.health.worked(),
+            None => {}
         }
         done
     }
@@ -115,6 +124,8 @@ struct Group<'w> {
     envelope: Arc<Envelope>,
     /// Why none of them will be committed.
     failed: Option<Error>,
+    /// Why one of them could not be written, though others may be.
+    unwritten: Option<Error>,
 }
 
 impl Group<'_> {
@@ -134,6 +145,7 @@ impl Group<'_> {
             return job(Err(why.clone())).tell;
         }
         let mut made = job(Ok(&mut transaction));
+        self.unwritten = self.unwritten.take().or(made.unwritten.take());
         if !made.stays {
             self.forget(&mut transaction);
             self.failed = writer.execute("ROLLBACK TO change").err();
@@ -144,6 +156,7 @@ impl Group<'_> {
             // What was refused is not told without its row, and what was changed does not stay without it.
             self.forget(&mut transaction);
             self.failed = writer.execute("ROLLBACK TO change").err();
+            self.unwritten.get_or_insert_with(|| why.clone());
             let tell = made.tell;
             made.tell = Box::new(move |failed| tell(Some(failed.unwrap_or(why))));
         }

@@ -1,7 +1,7 @@
 //! Metrics in Prometheus' text form. They name no label and nobody, since who fetches them is no officer.
 //!
 //! What is counted is counted from the log, since this service was started: what others wrote into it is not lost, and
-//! what is not in it did not happen.
+//! what is not in it did not happen. But for commits that failed, which cannot be there.
 
 use std::fmt;
 use std::fs;
@@ -36,6 +36,7 @@ pub(super) struct Metrics {
     path: PathBuf,
     shown: Arc<Shown>,
     gets: Counter,
+    failed: Counter,
     refusals: Family<Labels, Counter>,
     changes: Family<Labels, Counter>,
     rows: Gauge,
@@ -88,6 +89,11 @@ impl Metrics {
         registry.register("commit_seconds", "How long commits took", Commits(database.clone()));
         Metrics {
             gets: register!("gets", "Labels whose keys were given, since the service was started", Counter::default()),
+            failed: register!(
+                "failed_commits",
+                "Commits that the disk or the system did not let be",
+                Counter::default()
+            ),
             refusals: register!("refusals", "Requests that were refused, by what was wanted", Family::default()),
             changes: register!("changes", "Changes, by what was changed", Family::default()),
             rows: register!("log_rows", "Rows of the log", Gauge::default()),
@@ -188,6 +194,7 @@ impl Metrics {
         self.labels.set(labels.len() as i64);
         self.partitions.set(snapshot.names(PARTITION)?.len() as i64);
         self.rows.set(tail.number as i64);
+        self.failed.inc_by(database.health().failures().saturating_sub(self.failed.get()));
         self.bytes.set(self.size() as i64);
         let last = match inventory::last_backup(snapshot)? {
             Some(last) => last,

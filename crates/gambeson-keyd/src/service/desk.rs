@@ -230,7 +230,8 @@ fn refused(error: &Error) -> Refused {
     let kind = match error {
         Error::Refused { .. } => Kind::NotGranted,
         Error::OlderAnchor { held, .. } => Kind::OlderAnchor { held: *held },
-        Error::Standby { .. } | Error::Follows { .. } => Kind::Standby,
+        Error::Standby { .. } => Kind::Standby { primary: None },
+        Error::Follows { primary, .. } => Kind::Standby { primary: Some(primary.clone()) },
         Error::RolledBack { .. } | Error::Altered { .. } => Kind::Distrusted,
         Error::Senseless { .. } | Error::NoRecord { .. } => Kind::Senseless,
         Error::Keys(KeyError::System { .. } | KeyError::Altered { .. }) => Kind::Unavailable,

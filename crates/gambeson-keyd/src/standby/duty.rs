@@ -8,7 +8,7 @@ use gambeson_link::{Attributes, Domain, Endpoint, Handlers, Peer, Protection, Re
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::followers::{FollowerState, Followers};
+use super::followers::{FollowerState, Followers, PATIENCE};
 use super::message::{ASIDE, ENDPOINT, FOLLOW, Fed, Follow, GREET, Given, Greeting, HASH, LENGTH_MAX, SEED, Wanted};
 use super::{following, peers, primary};
 use crate::audit::events;
@@ -91,7 +91,7 @@ pub enum Doing {
 
 impl Duty {
     /// What a service begins to do: as its database says, unless one of its standbys was promoted meanwhile. `standbys`: as
-    /// the rules name them.
+    /// the rules name them, this host among them or not.
     ///
     /// # Errors
     /// When it cannot be found out whom it follows, or a thread not be started.
@@ -102,7 +102,9 @@ impl Duty {
         standbys: &[String],
     ) -> Result<Arc<Self>, Error> {
         let hosts = standbys.iter().map(|name| primary::host_of(name)).collect::<Result<Vec<_>, _>>();
-        let hosts = hosts.map_err(|why| Error::Rules { why })?;
+        let mut hosts = hosts.map_err(|why| Error::Rules { why })?;
+        // The same file serves on all of them.
+        hosts.retain(|one| !one.name.eq_ignore_ascii_case(host));
         let follows = match database.role().0 {
             Role::Standby => primary::read(database.path())?,
             Role::Primary => {
@@ -177,11 +179,15 @@ impl Duty {
         }
     }
 
-    /// Waits until the standbys that are in step have what was written. When one is late it is asked whether it was
-    /// promoted: then what was changed here is not acknowledged.
+    /// Waits until the standbys that are in step have what was written. When one is late it is asked in the second half of
+    /// the time whether it was promoted: then what was changed here is not acknowledged.
     pub(crate) fn confirm(&self, number: u64) -> Result<(), Error> {
-        for at in self.followers.confirm(number) {
-            self.greet(&self.followers.hosts()[at]);
+        let begun = Instant::now();
+        let late = self.followers.late(number, begun + PATIENCE / 2);
+        if !late.is_empty() {
+            let late: Vec<_> = late.into_iter().map(|at| self.followers.hosts()[at].clone()).collect();
+            self.greet_each(&late, PATIENCE / 2);
+            self.followers.confirm(number, begun + PATIENCE);
         }
         match self.database.role().0 {
             Role::Primary => Ok(()),
@@ -189,28 +195,53 @@ impl Duty {
         }
     }
 
+    /// Goes on without the standbys: another database key was drawn, which they do not have. Those that are to be made anew.
+    pub(crate) fn resealed(&self) -> Vec<String> {
+        self.followers.lose_all();
+        self.followers.hosts().iter().map(|host| host.name.clone()).collect()
+    }
+
     /// Whether a change has to be confirmed by anybody.
     pub(crate) fn has_standbys(&self) -> bool {
         !self.followers.hosts().is_empty()
     }
 
-    /// Makes a standby the primary: unless the primary still answers, or in any case, if it is forced to.
+    /// Makes a standby the primary: unless a primary still answers, or in any case, if it is forced to. One that has a rival
+    /// becomes the only one, if it is forced to.
     ///
     /// # Errors
-    /// When the primary answers, or this is one.
+    /// When a primary answers, or another has taken this one's place, or this is the only one.
     pub fn promote(&self, force: bool, by: &Who) -> Result<Tail, Error> {
-        let follows = self.known().follows.clone();
-        if let (Some(primary), false, Role::Standby) = (&follows, force, self.database.role().0)
-            && self.greet(primary).is_some_and(|greeting| greeting.primary)
-        {
-            let why = format!(
-                "{} answers, and makes changes; end its service first, or take its place in any case with --force: then it \
-                 makes no more changes as soon as it hears of that",
-                primary.name
-            );
-            return Err(Error::Senseless { why });
+        let (role, term) = self.database.role();
+        let rival = self.known().rival.clone();
+        match (role, rival) {
+            (Role::Standby, _) if force => {}
+            (Role::Standby, _) => self.follows_one()?,
+            // Of two that were promoted equally often it is the one that stays.
+            (Role::Primary, Some(_)) if force => {}
+            (Role::Primary, Some(rival)) => {
+                let why = format!(
+                    "{} is the primary of term {term} already, and {rival} is, too; --force begins another term here, and \
+                     {rival} gives and changes nothing as soon as it hears of that: what was changed there alone is not here",
+                    self.host
+                );
+                return Err(Error::Senseless { why });
+            }
+            (Role::Primary, None) => {
+                let why = format!("{} is the primary already, in term {term}", self.host);
+                return Err(Error::Senseless { why });
+            }
         }
-        let tail = self.database.promote(by)?;
+        let others = self.others();
+        let answers = others.iter().zip(self.greet_each(&others, CERTAINTY));
+        let answers = answers.filter_map(|(host, answer)| Some((host.name.as_str(), answer.ok()?)));
+        let there: Vec<_> = answers.filter(|(_, there)| self.is_of_this(there)).collect();
+        if !force {
+            self.may_take_over(term, &there)?;
+        }
+        // Whoever is there as a primary has to hear of a higher term than his.
+        let beyond = there.iter().map(|(_, there)| there.term).max().unwrap_or(0);
+        let tail = self.database.begin_term(role, beyond, by)?;
         {
             let mut known = self.known();
             *known = Known { former: known.follows.take().or(known.former.take()), ..Known::default() };
@@ -219,6 +250,42 @@ impl Duty {
         // A former primary that is there makes no more changes from here on.
         self.greet_all();
         Ok(tail)
+    }
+
+    /// Refuses to promote who was replaced: it has nothing of what was changed since, wherever that one is now.
+    fn follows_one(&self) -> Result<(), Error> {
+        let known = self.known();
+        if known.follows.is_some() {
+            return Ok(());
+        }
+        let (by, of) = known.replaced_by.as_deref().map_or(("another", "HOST"), |by| (by, by));
+        let host = &self.host;
+        let why = format!(
+            "{by} was promoted in the place of {host}, which has nothing of what was changed since, and would undo it; make \
+             {host} a standby of that first: gambeson keyd init --standby-of {of}, there; or have it take that one's place as \
+             it is with --force"
+        );
+        Err(Error::Senseless { why })
+    }
+
+    /// Refuses a promotion that would undo changes of another primary, by what others say of themselves.
+    fn may_take_over(&self, term: u64, others: &[(&str, Greeting)]) -> Result<(), Error> {
+        let is_before = |there: &Greeting| there.term > term || (there.primary && there.term == term);
+        let Some((name, there)) = others.iter().find(|(_, there)| is_before(there)) else { return Ok(()) };
+        let why = if there.primary {
+            format!(
+                "{name} answers, and makes changes; end its service first, or take its place in any case with --force: then it \
+                 makes no more changes as soon as it hears of that"
+            )
+        } else {
+            let (host, there) = (&self.host, there.term);
+            format!(
+                "{name} has heard of a promotion of which {host} has not (term {there}, and here term {term}), so another \
+                 primary has changes that {host} would undo; make {host} a standby of that (gambeson keyd init --standby-of), \
+                 or have it take that one's place in any case with --force"
+            )
+        };
+        Err(Error::Senseless { why })
     }
 
     /// How it stands.
@@ -279,10 +346,16 @@ impl Duty {
     fn seed(&self, peer: &Peer, wanted: &Wanted) -> Result<Given, String> {
         let name = self.standby(peer, "standby-of")?;
         self.leads().map_err(|why| why.to_string())?;
-        let event = Event::new(events::SEED, &who(peer)).about("standby", name);
+        let event = Event::new(events::SEED, &who(peer)).about("standby", name.as_str());
         let event = event.about("rows_apart", wanted.rows_apart);
         // Nothing goes out that is not in the log.
         self.database.change(move |change| change.log(&event)).map_err(|why| why.to_string())?;
+        let mut known = self.known();
+        if known.rival.as_ref() == Some(&name) {
+            // It gives up what it was. If it comes back as that, it is one again.
+            known.rival = None;
+        }
+        drop(known);
         let seed = self.database.seed();
         Ok(Given { id: seed.id, key: Secret::from(seed.key.as_bytes().as_slice()) })
     }
@@ -364,5 +437,7 @@ pub(super) enum Asked {
     Refused(String),
 }
 
+/// So long a primary may take to answer before it counts as gone: it may be greeting a thousand others.
+const CERTAINTY: Duration = Duration::from_secs(5);
 /// More rows than that are not counted.
 const ASIDE_MAX: usize = 100_000;

@@ -85,14 +85,14 @@ impl Followers {
         let mut end = self.database.tail().number;
         let mut batch = match next(BATCH)? {
             Ok(batch) => batch,
-            Err(why) => return Ok(Fed::Apart(why)),
+            Err(why) => return Ok(self.part(at, why)),
         };
         self.hear(at, after.number, batch.rows.is_empty());
         if batch.rows.is_empty() {
             end = self.database.wait_past(after.number, POLL).number;
             batch = match next(BATCH)? {
                 Ok(batch) => batch,
-                Err(why) => return Ok(Fed::Apart(why)),
+                Err(why) => return Ok(self.part(at, why)),
             };
         }
         let mut size = BATCH;
@@ -101,7 +101,7 @@ impl Followers {
             size /= 2;
             match next(size)? {
                 Ok(less) => (bytes, batch) = (less.encode(), less),
-                Err(why) => return Ok(Fed::Apart(why)),
+                Err(why) => return Ok(self.part(at, why)),
             }
         }
         let Some(last) = batch.rows.last() else { return Ok(Fed::Nothing) };
@@ -127,21 +127,48 @@ impl Followers {
         self.changed.notify_all();
     }
 
-    /// Waits until all that are in step have a row on their disks. Those that take too long are lost from then on, and their
-    /// names are said.
-    pub(super) fn confirm(&self, number: u64) -> Vec<usize> {
-        let behind = |states: &mut Vec<Follower>| states.iter().any(|state| state.in_step && state.has < number);
-        let waited = self.changed.wait_timeout_while(self.states(), PATIENCE, behind);
-        let mut states = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let late = states.iter().enumerate().filter(|(_, state)| state.in_step && state.has < number);
-        let late: Vec<_> = late.map(|(at, _)| at).collect();
-        for &at in &late {
-            states[at].in_step = false;
-            // What it was sent long ago does not count: it has to have all once more.
-            states[at].whole = None;
-            self.tell(events::STANDBY_LOST, &self.hosts[at].name, states[at].has);
-        }
+    /// Waits until all that are in step have a row on their disks, and says which of them do not when the time is up.
+    pub(super) fn late(&self, number: u64, deadline: Instant) -> Vec<usize> {
+        self.wait(number, deadline).1
+    }
+
+    /// Waits likewise. Those that take too long are lost from then on.
+    pub(super) fn confirm(&self, number: u64, deadline: Instant) -> Vec<usize> {
+        let (mut states, late) = self.wait(number, deadline);
+        late.iter().for_each(|&at| self.lose(at, &mut states[at]));
         late
+    }
+
+    fn wait(&self, number: u64, deadline: Instant) -> (MutexGuard<'_, Vec<Follower>>, Vec<usize>) {
+        let is_late = |state: &Follower| state.in_step && state.has < number;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(self.states(), left, |states| states.iter().any(is_late));
+        let states = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let late = states.iter().enumerate().filter(|(_, state)| is_late(state)).map(|(at, _)| at).collect();
+        (states, late)
+    }
+
+    /// Goes on without all of them: records are sealed by another key now, which none of them has.
+    pub(super) fn lose_all(&self) {
+        let mut states = self.states();
+        states.iter_mut().enumerate().for_each(|(at, state)| self.lose(at, state));
+        drop(states);
+        self.changed.notify_all();
+    }
+
+    /// One of them has a log that is no part of the primary's.
+    fn part(&self, at: usize, why: String) -> Fed {
+        self.lose(at, &mut self.states()[at]);
+        self.changed.notify_all();
+        Fed::Apart(why)
+    }
+
+    fn lose(&self, at: usize, state: &mut Follower) {
+        // What it was sent long ago does not count: it has to have all once more.
+        state.whole = None;
+        if std::mem::take(&mut state.in_step) {
+            self.tell(events::STANDBY_LOST, &self.hosts[at].name, state.has);
+        }
     }
 
     /// Has it stand in the log, and says so to who looks at the service's own output.
@@ -237,6 +264,10 @@ mod tests {
             }
         }
 
+        fn confirm(&self, number: u64) -> Vec<usize> {
+            self.followers.confirm(number, Instant::now() + PATIENCE)
+        }
+
         fn is_in_step(&self) -> bool {
             self.followers.list()[0].in_step
         }
@@ -252,7 +283,7 @@ mod tests {
     fn a_change_waits_for_who_is_in_step_and_for_nobody_else() {
         let pair = Pair::new("waits");
         let begun = Instant::now();
-        assert!(pair.followers.confirm(pair.change()).is_empty(), "it never was in step");
+        assert!(pair.confirm(pair.change()).is_empty(), "it never was in step");
         pair.follow();
         // That it got all is known when it asks for more.
         assert!(!pair.is_in_step());
@@ -261,7 +292,7 @@ mod tests {
 
         let number = pair.change();
         std::thread::scope(|scope| {
-            let confirmed = scope.spawn(|| pair.followers.confirm(number));
+            let confirmed = scope.spawn(|| pair.confirm(number));
             while pair.followers.list()[0].has < number {
                 pair.follow();
             }
@@ -270,10 +301,10 @@ mod tests {
         assert!(pair.standby.tail().number >= number);
 
         let (number, begun) = (pair.change(), Instant::now());
-        assert_eq!(pair.followers.confirm(number), [0]);
+        assert_eq!(pair.confirm(number), [0]);
         assert!(begun.elapsed() >= PATIENCE && !pair.is_in_step());
         let begun = Instant::now();
-        assert!(pair.followers.confirm(pair.change()).is_empty());
+        assert!(pair.confirm(pair.change()).is_empty());
         assert!(begun.elapsed() < PATIENCE);
         // An old batch does not bring it back in step; all that is there does.
         while pair.standby.tail() != pair.primary.tail() {

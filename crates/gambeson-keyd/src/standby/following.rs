@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use gambeson_launch::wire::Host;
 use gambeson_link::{Expected, Startpoint};
 
-use super::duty::{Asked, Duty, ask};
+use super::duty::{Asked, Duty, Known, ask};
 use super::followers::POLL;
-use super::message::{ASIDE, ENDPOINT, FOLLOW, Fed, Follow};
+use super::message::{ASIDE, ENDPOINT, FOLLOW, Fed, Follow, Greeting};
+use super::{peers, primary};
 use crate::Error;
 use crate::database::{Batch, Role};
 
@@ -41,7 +42,11 @@ fn follow(duty: &Weak<Duty>) {
             Err(_) if duty.database.role().0 == Role::Primary => return,
             Err(trouble) => {
                 there = None;
+                let may_be_promoted = !matches!(trouble, Trouble::Apart(_));
                 duty.say(&primary.name, trouble);
+                if may_be_promoted {
+                    duty.follow_who_was_promoted(&primary);
+                }
                 drop(duty);
                 thread::sleep(pause);
                 pause = (pause * 2).min(PAUSE_LAST);
@@ -86,6 +91,28 @@ impl Duty {
         }
         (known.heard, known.end, known.apart) = (Some(Instant::now()), end, None);
         Ok(())
+    }
+
+    /// When its primary is away, or none any more, another standby may have been promoted: who is named by the rules, and a
+    /// primary of a higher term, is followed from here on.
+    fn follow_who_was_promoted(&self, former: &Host) {
+        let hosts = self.followers.hosts();
+        let (_, term) = self.database.role();
+        let is_later = |there: &Greeting| there.primary && self.is_of_this(there) && there.term > term;
+        let answers = self.greet_each(hosts, peers::PATIENCE).into_iter().map(|answer| answer.ok().filter(is_later));
+        let promoted = hosts.iter().zip(answers).filter_map(|(host, later)| Some((later?.term, host)));
+        let Some((_, new)) = promoted.max_by_key(|(term, _)| *term) else { return };
+        let mut known = self.known();
+        // It may have been promoted itself meanwhile.
+        if known.follows.as_ref() != Some(former) || self.database.role().0 == Role::Primary {
+            return;
+        }
+        if let Err(why) = primary::remember(self.database.path(), &format!("{}={}", new.name, new.address)) {
+            eprintln!("gambeson keyd: {} was promoted, and cannot be followed: {why}", new.name);
+            return;
+        }
+        eprintln!("gambeson keyd: {} was promoted in the place of {}", new.name, former.name);
+        *known = Known { follows: Some(new.clone()), former: Some(former.clone()), ..Known::default() };
     }
 
     fn attach(&self, primary: &Host) -> Result<Startpoint, Trouble> {

@@ -122,7 +122,7 @@ impl Source {
 }
 
 impl Asked {
-    fn sentence(self) -> String {
+    pub(super) fn sentence(self) -> String {
         match self {
             Asked::Away(why) | Asked::Refused(why) => why,
         }

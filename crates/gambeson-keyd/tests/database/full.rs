@@ -61,8 +61,12 @@ fn child() {
     });
     // Without room, there is still all that was made.
     assert!(database.read(|snapshot| snapshot.label("clinical")).unwrap().is_some());
+    mark(&database, "none", false);
+    let trouble = database.health().trouble().unwrap();
+    assert!(trouble.why.contains("cannot be used") && database.health().failures() > 0, "{trouble:?}");
     limit(None);
     mark(&database, "last", false);
+    assert_eq!(database.health().trouble(), None);
     database.verify(None).unwrap();
 }
 

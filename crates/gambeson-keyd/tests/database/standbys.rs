@@ -239,6 +239,8 @@ fn promotion_keeps_what_came_ahead_of_the_log_and_what_was_told_aside() {
     standby.promote(&person("root")).unwrap();
     assert_eq!(standby.role(), (Role::Primary, 1));
     assert!(standby.promote(&person("root")).is_err());
+    assert!(primary.begin_term(Role::Primary, 1, &person("root")).is_ok());
+    assert_eq!((primary.role(), log(&primary).last().unwrap().as_str()), ((Role::Primary, 2), "promote"));
     assert_eq!(log(&standby), ["init", "create", "create", "promote", "adopt", "adopt", "get"]);
     standby.verify(Some(&tail)).unwrap();
     rotate(&standby, "clinical").unwrap();

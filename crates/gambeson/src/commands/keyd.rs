@@ -17,6 +17,7 @@ use gambeson_keyd::control::{self, Command, Control, Controlled, Reply, administ
 use gambeson_keyd::page::{self, Page};
 use gambeson_keyd::rules::{PORT, Rules};
 use gambeson_keyd::service::{Service, Setup};
+use gambeson_keyd::standby::host_of;
 use gambeson_keyd::wire::{Secret, Verification};
 use gambeson_launch::authority::{Kind, Member, host_folder};
 use gambeson_launch::partitions::Folder;
@@ -265,6 +266,7 @@ impl Serve {
             rules.listen.clone_from(&self.listen);
         }
         let database = self.files.open()?;
+        database.health().tell(|why| eprintln!("gambeson keyd: {why}"));
         let host = self.host.clone().unwrap_or_else(machine::host_name);
         let tail = database.tail();
         let setup =
@@ -322,15 +324,23 @@ impl Report {
         };
         let Reply::Status(state) = told(reply)? else { return Err(foreign()) };
         let master = self.files.masters().unwrap_or_default().join(", ");
+        let unwritten = state.unwritten;
         if self.json {
+            let unwritten = unwritten
+                .map(|trouble| json!({ "since": date(trouble.since), "last": date(trouble.last), "why": trouble.why }));
             let report = json!({ "listening": state.listening, "since": date(state.since), "standby": state.standby,
                                  "labels": state.labels, "tail": state.tail, "master_key": master,
-                                 "database": self.files.database(), "standing": standby::as_json(&state.standing) });
+                                 "database": self.files.database(), "unwritten": unwritten,
+                                 "standing": standby::as_json(&state.standing) });
             println!("{report:#}");
             return Ok(());
         }
         println!("listening   {}, since {}", state.listening.join(", "), date(state.since));
         println!("database    {}", self.files.database().display());
+        if let Some(trouble) = unwritten {
+            let (since, last) = (date(trouble.since), date(trouble.last));
+            println!("            could not be written since {since}, and last at {last}: {}", trouble.why);
+        }
         standby::print(&state.standing);
         println!("labels      {}", state.labels);
         println!("log         ends with {}", state.tail);
@@ -418,20 +428,33 @@ impl ChangeMaster {
             passphrase: given.map(|passphrase: Zeroizing<Vec<u8>>| Secret::from(passphrase.as_slice())),
             new_database_key: self.new_database_key,
         };
-        match control::command(&self.files.socket(), &command) {
-            Some(reply) => drop(told(reply)?),
+        let standbys = match control::command(&self.files.socket(), &command) {
+            Some(reply) => match told(reply)? {
+                Reply::Changed(standbys) => standbys,
+                _ => return Err(foreign()),
+            },
             None => {
                 let database = self.files.open()?;
                 self.files.remember_master(&both(&old, &new.name()))?;
                 database.change_master(new.as_ref(), self.new_database_key, &administrator())?;
+                // What it says is about this host's service, whether its rules can be read now or not.
+                let rules = Rules::read(&self.files.folder().join("keyd.toml")).unwrap_or_default();
+                rules.standbys.iter().filter_map(|name| host_of(name).ok()).map(|host| host.name).collect()
             }
-        }
+        };
         self.files.remember_master(&[&new.name()])?;
         let when = if made == Made::Now { "made now" } else { "which was there" };
         println!("master key  {}, {when}", new.name());
         println!("            backups from before open with {} alone", old.join(", "));
         if self.new_database_key {
             println!("records     sealed anew, under another database key");
+            let here = machine::host_name();
+            for standby in standbys.iter().filter(|standby| !standby.eq_ignore_ascii_case(&here)) {
+                println!(
+                    "standby     {standby} cannot follow any more, and is to be made anew: gambeson keyd init --standby-of {here}, \
+                     there"
+                );
+            }
         }
         Ok(())
     }

@@ -20,13 +20,14 @@ use crate::machine;
 
 /// Makes the standby on this host the primary
 ///
-/// From here on it makes changes, too. It refuses while the primary still answers, as two that make changes would part. A
-/// primary that comes back later hears of it and gives and changes nothing any more; `gambeson keyd init --standby-of`, there,
-/// makes it a standby.
+/// From here on it makes changes, too. It refuses while a primary still answers, of all hosts that keyd.toml names, as two that
+/// make changes would part. A primary that comes back later hears of it and gives and changes nothing any more; `gambeson keyd
+/// init --standby-of`, there, makes it a standby.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
 pub(super) struct Promote {
-    /// Also while the primary still answers: it hears of it at once, and makes no more changes
+    /// Also while a primary still answers: it hears of it at once, and makes no more changes. On one of two primaries that were
+    /// promoted equally often: it is the one that stays
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -153,7 +154,12 @@ pub(super) fn print(standing: &Standing) {
         Doing::Primary { standbys, rival } => {
             println!("duty        primary, in term {}", standing.term);
             if let Some(rival) = rival {
-                println!("            and {rival} is, too: neither makes changes; end one of both");
+                println!(
+                    "            and {rival} is, too: neither makes changes; on the one that stays, whether the other runs"
+                );
+                println!(
+                    "            or not: gambeson keyd promote --force; then, on the other: gambeson keyd init --standby-of"
+                );
             }
             for FollowerState { name, in_step, has, heard } in standbys {
                 let step = if *in_step { "in step" } else { "not in step: changes do not wait for it" };
