@@ -92,6 +92,14 @@ impl Database {
         })
     }
 
+    /// How many rows a standby wrote for what it gave, and that were not handed on yet.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn asides(&self) -> Result<u64, Error> {
+        self.read(|snapshot| snapshot.state().map(|state| state.aside.number - state.given))
+    }
+
     /// Rows that a standby wrote for what it gave, and that were not handed on yet.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
 //! TLS and HTTP: connections, their limits, and the headers of all answers.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gambeson_link::Trust;
@@ -28,6 +29,10 @@ use super::routes::{Asked, Office};
 
 /// Connections at once; officers are few, and who opens more than that is none.
 const CONNECTIONS_MAX: usize = 128;
+/// Those of one host; a browser has about six.
+const HOST_MAX: usize = 16;
+/// So long a handshake may take: browsers that ask their user for a certificate begin anew when he has chosen.
+const HANDSHAKE: Duration = Duration::from_secs(5);
 /// For a handshake, and for the head of a request, also the next one of a connection.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// No connection is open for longer.
@@ -132,6 +137,7 @@ pub(super) fn run(
 
 async fn accept(listener: &tokio::net::TcpListener, tls: &TlsAcceptor, office: &Arc<Office>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let hosts = Arc::new(Mutex::new(HashMap::<IpAddr, Arc<Semaphore>>::new()));
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             // No more files, most likely: those that there are will end.
@@ -140,16 +146,24 @@ async fn accept(listener: &tokio::net::TcpListener, tls: &TlsAcceptor, office: &
         };
         // Who finds no place is gone; connections that say nothing do not stay.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let (tls, office) = (tls.clone(), office.clone());
+        // No host takes the places of all.
+        let of_its = lock(&hosts).entry(from.ip()).or_insert_with(|| Arc::new(Semaphore::new(HOST_MAX))).clone();
+        let Ok(of_its) = of_its.try_acquire_owned() else { continue };
+        let (tls, office, hosts) = (tls.clone(), office.clone(), hosts.clone());
         tokio::spawn(async move {
             let _ = timeout(AGE_MAX, serve(stream, from, tls, office)).await;
-            drop(place);
+            drop((place, of_its));
+            lock(&hosts).retain(|_, places| places.available_permits() < HOST_MAX);
         });
     }
 }
 
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 async fn serve(stream: TcpStream, from: SocketAddr, tls: TlsAcceptor, office: Arc<Office>) {
-    let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await else { return };
+    let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
     let chain = stream.get_ref().1.peer_certificates();
     let chain: Option<Arc<[CertificateDer<'static>]>> =
         chain.map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
@@ -164,9 +178,16 @@ async fn serve(stream: TcpStream, from: SocketAddr, tls: TlsAcceptor, office: Ar
                 chain,
             };
             // What is asked for waits for the database, and others do not wait for it.
+            let is_stranger = asked.chain.is_none();
             let answered = tokio::task::spawn_blocking(move || office.answer(&asked)).await;
             // A request that came to nothing closes the connection, and says nothing.
-            answered.map(Answer::whole)
+            answered.map(|answer| {
+                let mut whole = answer.whole();
+                if is_stranger {
+                    whole.headers_mut().insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                whole
+            })
         }
     });
     let _ = http1::Builder::new()

@@ -294,6 +294,7 @@ impl Duty {
     /// When the database cannot be read.
     pub fn standing(&self) -> Result<Standing, Error> {
         let (role, term) = self.database.role();
+        let aside = self.database.asides()?;
         let known = self.known();
         let doing = match (role, &known.follows) {
             (Role::Primary, _) => Doing::Primary { standbys: self.followers.list(), rival: known.rival.clone() },
@@ -304,7 +305,7 @@ impl Duty {
                 behind: known.end.saturating_sub(self.database.tail().number),
                 trouble: known.apart.clone().or(known.trouble.clone()),
                 apart: known.apart.is_some(),
-                aside: self.database.aside(ASIDE_MAX)?.len() as u64,
+                aside,
             },
         };
         Ok(Standing { term, doing })
@@ -361,13 +362,16 @@ impl Duty {
     }
 
     fn feed(&self, peer: &Peer, follow: &Follow) -> Result<Fed, String> {
-        let name = self.standby(peer, "follow")?;
+        let name = match self.standby(peer, "follow") {
+            Ok(name) => name,
+            Err(why) => return Ok(Fed::NotYours(why)),
+        };
         self.judge(&name, &follow.greeting);
         if follow.greeting.id != self.database.id() {
             return Ok(Fed::Apart(format!("{name} has another database than {}", self.host)));
         }
         if let Err(why) = self.leads() {
-            return Ok(Fed::NotPrimary(why.to_string()));
+            return Ok(Fed::NotYours(why.to_string()));
         }
         let at = self.followers.find(&peer.roles).ok_or("the rules name it no more")?;
         self.followers.feed(at, &follow.after).map_err(|why| why.to_string())
@@ -439,5 +443,3 @@ pub(super) enum Asked {
 
 /// So long a primary may take to answer before it counts as gone: it may be greeting a thousand others.
 const CERTAINTY: Duration = Duration::from_secs(5);
-/// More rows than that are not counted.
-const ASIDE_MAX: usize = 100_000;

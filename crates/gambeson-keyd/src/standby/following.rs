@@ -18,8 +18,10 @@ use crate::database::{Batch, Role};
 enum Trouble {
     /// The connection, or the disk: it is tried again soon.
     Passing(String),
-    /// The primary does not take it, or is none.
+    /// The primary does not take what it is given.
     Refused(String),
+    /// The one that it follows is no primary any more, or not its.
+    Abandoned(String),
     /// Its log is of another history.
     Apart(String),
 }
@@ -63,15 +65,20 @@ impl Duty {
             None => there.insert(self.attach(primary)?),
         };
         let rows = self.database.aside(ROWS).map_err(passing)?;
+        let mut not_taken = None;
         if let Some(last) = rows.last().map(|row| row.number) {
-            ask::<_, ()>(there, ASIDE, &rows, ANSWER)?;
-            self.database.aside_given(last).map_err(passing)?;
+            match ask::<_, ()>(there, ASIDE, &rows, ANSWER) {
+                Ok(()) => self.database.aside_given(last).map_err(passing)?,
+                // What it is told all the same: who has no right any more has to get nothing here.
+                Err(Asked::Refused(why)) => not_taken = Some(why),
+                Err(away) => return Err(away.into()),
+            }
         }
         let after = self.database.tail();
         let fed = ask(there, FOLLOW, &Follow { greeting: self.greeting(), after }, POLL + ANSWER)?;
         let end = match fed {
             Fed::Nothing => after.number,
-            Fed::NotPrimary(why) => return Err(Trouble::Refused(why)),
+            Fed::NotYours(why) => return Err(Trouble::Abandoned(why)),
             Fed::Apart(why) => return Err(Trouble::Apart(why)),
             Fed::Batch { batch, end } => {
                 let batch = Batch::decode(&batch);
@@ -85,6 +92,11 @@ impl Duty {
                 end
             }
         };
+        if let Some(why) = not_taken {
+            let mut known = self.known();
+            (known.heard, known.end, known.apart) = (Some(Instant::now()), end, None);
+            return Err(Trouble::Refused(why));
+        }
         let mut known = self.known();
         if known.trouble.take().is_some() || known.apart.take().is_some() || known.heard.is_none() {
             eprintln!("gambeson keyd: follows {}", primary.name);
@@ -126,7 +138,8 @@ impl Duty {
         let mut known = self.known();
         let (why, apart) = match trouble {
             Trouble::Passing(why) | Trouble::Refused(why) => (why, false),
-            Trouble::Apart(why) => (why, true),
+            // Others may be told by now who has which right.
+            Trouble::Apart(why) | Trouble::Abandoned(why) => (why, true),
         };
         let is_new = if apart { known.apart.is_none() } else { known.trouble.is_none() };
         if is_new {

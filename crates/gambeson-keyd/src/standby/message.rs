@@ -66,8 +66,8 @@ pub(super) enum Fed {
     },
     /// Nothing came for some time.
     Nothing,
-    /// Whom it asks makes no changes, so there is nothing to follow.
-    NotPrimary(String),
+    /// Whom it asks makes no changes, or does not count it among its standbys: so it does not hear who has which right.
+    NotYours(String),
     /// Its log is not a part of the primary's.
     Apart(String),
 }
