@@ -99,6 +99,45 @@ def test_a_label_is_granted_used_and_revoked(ann: Person, bob: Person) -> None:
     assert all(row["about"]["reason"] for row in refusals)
 
 
+def test_who_tries_a_file_is_in_the_log_and_nothing_else_is_asked_for(ann: Person, bob: Person) -> None:
+    """The labels of a file are asked for by name: the service decides, words and keeps what it refuses."""
+    ann.does("key", "create", "other")
+    file = sealed(ann)
+    plain = bob.home / "own"
+    plain.write_text(TEXT)
+
+    def rows(event: str, label: str = "clinical") -> list[tuple[str, str]]:
+        found = [row for row in ann.audit(label) if row["event"] == event]
+        return [(row["who"]["name"], row["about"].get("wanted", row["about"].get("may"))) for row in found]
+
+    assert rows("get") == [("user:ann", "write")], "for the file that was sealed"
+    assert ann.does("file", "cat", str(file)) == TEXT
+    assert ann("file", "cat", str(file) + ".gone").returncode == UNAVAILABLE
+    assert rows("get") == [("user:ann", "write")] * 2 and rows("get", "other") == []
+
+    seal = ["file", "seal", "--label", "clinical", str(plain), str(plain) + ".sealed"]
+    for words in (["file", "cat", str(file)], ["file", "verify", str(file)], ["file", "rekey", str(file)], seal):
+        said = bob.refuses(NOT_PERMITTED, *words)
+        assert "gambeson key grant clinical user:bob --" in said and "nobody granted it" in said
+    bob.does("file", "info", str(file))
+    refused = [("user:bob", wanted) for wanted in ("read", "read", "read", "write", "read")]
+    assert rows("refusal") == refused
+    # Who may read and wants to write is refused by the service, too, and his reading is no attempt to write.
+    ann.does("key", "grant", "clinical", "bob", "--read")
+    assert bob.does("file", "cat", str(file)) == TEXT
+    assert rows("refusal") == refused
+    for words in (seal, ["file", "rekey", str(file)]):
+        assert "may read label" in bob.refuses(NOT_PERMITTED, *words)
+    ann.does("key", "rotate", "clinical")
+    assert "may read label" in bob.refuses(NOT_PERMITTED, "file", "rewrap", str(file))
+    assert rows("refusal") == refused + [("user:bob", "write")] * 3
+    # A version that is over is named, and so is what extends it.
+    ann.does("key", "expire", "clinical", "--version", "1", "--on", "now")
+    said = bob.refuses(NOT_PERMITTED, "file", "cat", str(file))
+    assert "version 1 of label" in said and "gambeson key expire clinical --version 1 --on never" in said
+    assert "expired on" in [row for row in ann.audit("clinical") if row["event"] == "refusal"][-1]["about"]["reason"]
+
+
 def test_a_grant_ends_by_itself(ann: Person, bob: Person) -> None:
     ann.does("key", "grant", "clinical", "bob", "--write", "--until", moment(4))
     assert bob.labels() == {"clinical": 1}

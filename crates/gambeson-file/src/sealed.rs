@@ -187,6 +187,21 @@ impl<B: Body> SealedFile<B> {
         access.newest().map(|_| ()).map_err(|error| Error::key(&self.name, &access.name, error))
     }
 
+    /// As [`SealedFile::check_writable`], for who is about to seal there: a refusal is told to who gives the keys.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn begin_writing(&self, region: RegionId) -> Result<(), Error> {
+        let access = &self.access[usize::from(region)];
+        access.newest().map(|_| ()).map_err(|error| {
+            let told = match error {
+                KeyError::MayNotWrite { label, .. } => self.keys.refused_writing(label),
+                _ => None,
+            };
+            Error::key(&self.name, &access.name, told.as_ref().unwrap_or(error))
+        })
+    }
+
     /// Whether this identity can read a region.
     ///
     /// # Errors
@@ -279,6 +294,7 @@ fn believe(
         known.or(is_vouched.then_some(label.verifying_key))
     };
     let named = unverified.fields().labels.clone();
+    keys.prepare(&named.iter().map(|label| (label.name.as_str(), label.version)).collect::<Vec<_>>());
     let header = unverified.verify(pinned).map_err(|error| {
         if !matches!(error, Distrust::Unknown) {
             return Error::new(Cause::Header, name, error.to_string());

@@ -157,6 +157,24 @@ pub enum Question {
     },
     /// Which partitions are there?
     Partitions,
+    /// Keys of labels by their names, each as far as the asker may: somebody uses them.
+    KeysByName {
+        /// Which.
+        wanted: Vec<Wanted>,
+        /// What for.
+        purpose: Purpose,
+    },
+}
+
+/// A label that somebody uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Its name.
+    pub label: String,
+    /// Which version; none: the newest.
+    pub version: Option<u32>,
+    /// How much of its keys.
+    pub want: Want,
 }
 
 /// How much of a label's keys.
@@ -216,6 +234,13 @@ pub enum Answer {
         host: String,
         /// The hash of its key, by which other sites know it.
         key: String,
+    },
+    /// A ring of what was given by name.
+    KeysByName {
+        /// The ring.
+        ring: Secret,
+        /// Labels that were not given, or a version of one alone; and why.
+        refused: Vec<(String, Option<u32>, String)>,
     },
 }
 

@@ -69,7 +69,7 @@ impl Desk {
         let question = wire::decode(&request.payload).map_err(|why| Error::Senseless { why });
         let question = question.and_then(|question| {
             match question {
-                Question::Keys { .. } => self.duty.gives()?,
+                Question::Keys { .. } | Question::KeysByName { .. } => self.duty.gives()?,
                 _ => self.duty.changes()?,
             }
             Ok(question)
@@ -78,6 +78,9 @@ impl Desk {
             Err(error) => self.hand_out(request, Err(error)),
             Ok(Question::Keys { labels, want, purpose }) => {
                 self.submit(request, move |change| uses::keys(change, &who, labels, want, &purpose));
+            }
+            Ok(Question::KeysByName { wanted, purpose }) => {
+                self.submit(request, move |change| uses::keys_by_name(change, &who, wanted, &purpose));
             }
             Ok(Question::SetAnchor { file, labels, generation, root, back }) => {
                 let anchor = gambeson_keys::Anchor { generation, root };

@@ -1,6 +1,8 @@
 //! Keys given, and anchors recorded.
 
 use gambeson_keys::{Anchor, Entry, Rights, Ring};
+use gambeson_proto::directory::date;
+use gambeson_proto::policy::is_label;
 use gambeson_site::directory::now;
 use serde_json::Value;
 
@@ -8,7 +10,7 @@ use super::desk::refuse;
 use crate::access::{self, Refusal};
 use crate::audit::events;
 use crate::database::{Direction, Snapshot, Transaction};
-use crate::wire::{Answer, Purpose, Secret, Want};
+use crate::wire::{Answer, Purpose, Secret, Want, Wanted};
 use crate::{Error, Event, LabelRecord, Right, Who};
 
 /// Keys of some labels, or of all that somebody may have: a row of the log for each.
@@ -26,8 +28,7 @@ pub(super) fn keys(
                 let record = change.label(&name)?;
                 let entry = keys_of(&name, record.as_ref(), who, want);
                 let entry = entry.map_err(|Refusal { answer, reason }| {
-                    let wanted = if want == Want::Write { "write" } else { "read" };
-                    refuse(change, who, wanted, Some(&name), &reason, answer)
+                    refuse(change, who, wanted_of(want), Some(&name), &reason, answer)
                 })?;
                 given.push(entry);
             }
@@ -43,6 +44,70 @@ pub(super) fn keys(
     Ok(Answer::Keys(Secret::from(Ring::new(String::new(), given).carry().to_vec())))
 }
 
+/// Keys of labels by their names: a row of the log for each that is given, and for each that is refused.
+pub(super) fn keys_by_name(
+    change: &mut Transaction<'_>,
+    who: &Who,
+    wanted: Vec<Wanted>,
+    purpose: &Purpose,
+) -> Result<Answer, Error> {
+    if wanted.len() > WANTED_MAX || wanted.iter().any(|one| !is_label(&one.label)) {
+        return Err(Error::Senseless { why: format!("keys are given of {WANTED_MAX} labels at a time, by their names") });
+    }
+    let (mut given, mut refused) = (Vec::new(), Vec::<(String, Option<u32>, String)>::new());
+    for Wanted { label, version, want } in wanted {
+        let record = change.label(&label)?;
+        let entry = keys_of(&label, record.as_ref(), who, want).map_err(|refusal| (None, refusal)).and_then(|entry| {
+            match version.filter(|&wanted| entry.versions().iter().all(|one| one.number != wanted)) {
+                Some(missing) => Err((version, not_that_version(record.as_ref(), &label, missing))),
+                None => Ok(entry),
+            }
+        });
+        let (version, Refusal { answer, reason }) = match entry {
+            Ok(entry) => {
+                given.push(entry);
+                continue;
+            }
+            Err(refusal) => refusal,
+        };
+        // One that is wanted in several versions is refused once.
+        if refused.iter().all(|(of, which, _)| (of, which) != (&label, &version)) {
+            let event = Event::refusal(who, wanted_of(want), &reason).label(&label);
+            change.log(&of_purpose(event, purpose))?;
+            refused.push((label, version, answer));
+        }
+    }
+    let ring = Ring::new(String::new(), given);
+    for entry in ring.labels() {
+        change.log(&row(who, entry, purpose))?;
+    }
+    Ok(Answer::KeysByName { ring: Secret::from(ring.carry().to_vec()), refused })
+}
+
+/// Why a version is not among those that are given.
+fn not_that_version(record: Option<&LabelRecord>, label: &str, version: u32) -> Refusal {
+    let held = record.and_then(|record| record.entry.versions().iter().find(|held| held.number == version));
+    match held.and_then(|held| held.expires) {
+        Some(since) => {
+            let reason = format!("version {version} of label \"{label}\" expired on {}", date(since));
+            let remedy = format!("gambeson key expire {label} --version {version} --on never");
+            Refusal { answer: format!("{reason}; its administrator can extend it: {remedy}"), reason }
+        }
+        None => {
+            let reason = format!("label \"{label}\" has no version {version} there");
+            let answer = format!("{reason}: another label of that name is meant, or it was deleted and made anew");
+            Refusal { answer, reason }
+        }
+    }
+}
+
+fn wanted_of(want: Want) -> &'static str {
+    if want == Want::Write { "write" } else { "read" }
+}
+
+/// As many as a file can be under.
+const WANTED_MAX: usize = gambeson_proto::file::table::LABELS_MAX;
+
 fn keys_of(name: &str, record: Option<&LabelRecord>, who: &Who, want: Want) -> Result<Entry, Refusal> {
     let now = now();
     let of = |rights| access::keys_for(name, record, who, rights, now);
@@ -56,7 +121,10 @@ fn keys_of(name: &str, record: Option<&LabelRecord>, who: &Who, want: Want) -> R
 fn row(who: &Who, entry: &Entry, purpose: &Purpose) -> Event {
     let may = if entry.newest().may_write() { "write" } else { "read" };
     let event = Event::new(events::GET, who).label(&entry.name).about("version", entry.newest().number);
-    let event = event.about("may", may);
+    of_purpose(event.about("may", may), purpose)
+}
+
+fn of_purpose(event: Event, purpose: &Purpose) -> Event {
     let hexadecimal = |bytes: &[u8]| Value::from(data_encoding::HEXLOWER.encode(bytes));
     match purpose {
         Purpose::Use => event,

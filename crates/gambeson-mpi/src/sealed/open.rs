@@ -124,7 +124,10 @@ fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new:
     let all = ranks.gather(mpi, &[i64::from(may)])?;
     let Some(maker) = all.iter().position(|&may| may == 1) else {
         let why = match label {
-            Ok(_) => format!("label \"{}\" is here for reading alone", new.label),
+            Ok(_) => {
+                let told = keys.refused_writing(&new.label).map(|told| told.to_string());
+                told.unwrap_or_else(|| format!("label \"{}\" is here for reading alone", new.label))
+            }
             Err(error) => error.to_string(),
         };
         let what =
