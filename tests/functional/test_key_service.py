@@ -147,10 +147,12 @@ def test_a_grant_ends_by_itself(ann: Person, bob: Person) -> None:
     while bob.labels():
         assert time.monotonic() < deadline
         time.sleep(0.3)
-    said = bob.refuses(NOT_PERMITTED, "key", "export", "--export-passphrase-file", "x", "out", "clinical")
+    words = ["key", "export", "--export-passphrase-file", bob.secret("words", "words between us"), "out", "clinical"]
+    said = bob.refuses(NOT_PERMITTED, *words)
     assert 'what was granted of label "clinical" to user:bob ended on' in said
     ann.does("key", "expire", "clinical", "--on", "now")
-    assert "expired" in ann.refuses(NOT_PERMITTED, "key", "export", "--export-passphrase-file", "x", "out", "clinical")
+    words[3] = ann.secret("words", "words between us")
+    assert "expired" in ann.refuses(NOT_PERMITTED, *words)
     ann.does("key", "expire", "clinical", "--on", "never")
     assert ann.does("file", "cat", str(file)) == TEXT
 
@@ -232,6 +234,9 @@ def test_who_may_make_labels(site: KeySite) -> None:
 
 
 def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Person) -> None:
+    # One that fails for want of a passphrase asks for no key.
+    ann.refuses(REFUSED, "key", "export", "--export-passphrase-file", "nowhere", "out.keys", "clinical")
+    assert "get" not in {row["event"] for row in ann.audit("clinical")}
     words = ann.secret("words", "words between us")
     ann.does("key", "export", "--read-only", "--export-passphrase-file", words, "out.keys", "clinical")
     carl = Person(served.gambeson, served.root / "carl", None)
