@@ -161,7 +161,15 @@ def test_everybody_may_and_officers_see_without_reading(served: KeySite, ann: Pe
     olga = served.person("olga")
     ann.does("key", "grant", "clinical", "user:*", "--read")
     assert bob.labels() == olga.labels() == {"clinical": 1}
-    ann.does("key", "revoke", "clinical", "user:*")
+    # Who loses his own grant reads on by that to all, and all or none lose theirs.
+    ann.does("key", "grant", "clinical", "bob", "olga", "--write")
+    said = ann.refuses(USAGE, "key", "revoke", "clinical", "nobody1", "bob")
+    assert "user:nobody1 has no grant" in said and "nobody's was taken away" in said
+    said = ann.does("key", "revoke", "clinical", "bob", "olga", "bob")
+    assert said.count("but they still may read by the grant to user:*") == 2 and "gets nothing" not in said
+    assert bob.labels() == {"clinical": 1}
+    said = ann.does("key", "revoke", "clinical", "user:*")
+    assert "but some of them still may read+write+administer by the grant to user:ann" in said
     assert bob.labels() == {}
     # She sees it, and gets no key of it.
     assert olga.labels() == {"clinical": 1}

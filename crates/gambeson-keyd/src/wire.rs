@@ -98,12 +98,12 @@ pub enum Question {
         /// To whom, which, and until when.
         grant: Grant,
     },
-    /// Takes a role's rights away.
+    /// Takes rights away from all of these roles, or from none.
     Revoke {
         /// To which label.
         label: String,
         /// Whose.
-        who: String,
+        who: Vec<String>,
     },
     /// What would taking in these labels do?
     Compare {
@@ -235,6 +235,8 @@ pub enum Answer {
         /// The hash of its key, by which other sites know it.
         key: String,
     },
+    /// The grants that remain, for those roles whose rights were taken away.
+    Remaining(Vec<(String, Vec<Grant>)>),
     /// A ring of what was given by name.
     KeysByName {
         /// The ring.

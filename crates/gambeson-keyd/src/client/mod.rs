@@ -167,12 +167,16 @@ impl Client {
         self.done(&Question::Grant { label: label.to_owned(), grant })
     }
 
-    /// Takes a role's rights away.
+    /// Takes rights away from all of these roles, or from none; for each of them the grants that remain: those by which they
+    /// still have something, and those of some of them.
     ///
     /// # Errors
     /// As [`Client::rotate`].
-    pub fn revoke(&self, label: &str, who: &str) -> Result<(), KeyError> {
-        self.done(&Question::Revoke { label: label.to_owned(), who: who.to_owned() })
+    pub fn revoke(&self, label: &str, who: &[String]) -> Result<Vec<(String, Vec<Grant>)>, KeyError> {
+        match self.ask(&Question::Revoke { label: label.to_owned(), who: who.to_vec() })? {
+            Answer::Remaining(remaining) => Ok(remaining),
+            _ => Err(self.foreign()),
+        }
     }
 
     /// What taking in another ring's labels would do.

@@ -90,17 +90,35 @@ pub(super) fn grant(change: &mut Transaction<'_>, who: &Who, label: &str, grant:
     Ok(Answer::Done)
 }
 
-pub(super) fn revoke(change: &mut Transaction<'_>, who: &Who, label: &str, whose: &str) -> Result<Answer, Error> {
+/// From all of these or from none.
+pub(super) fn revoke(change: &mut Transaction<'_>, who: &Who, label: &str, whose: &[String]) -> Result<Answer, Error> {
     let mut record = administered(change, who, label, "revoke")?;
-    let Some(grant) = record.revoke(whose) else {
-        let why =
-            format!("{whose} has no grant to label \"{label}\"; `gambeson key show {label}` lists those there are");
-        return Err(Error::Senseless { why });
-    };
+    let mut revoked: Vec<Grant> = Vec::new();
+    for role in whose {
+        if revoked.iter().any(|grant| grant.who == *role) {
+            continue;
+        }
+        let Some(grant) = record.revoke(role) else {
+            let others = if whose.len() > 1 { ", so nobody's was taken away" } else { "" };
+            let why = format!(
+                "{role} has no grant to label \"{label}\"{others}; `gambeson key show {label}` lists those there are"
+            );
+            return Err(Error::Senseless { why });
+        };
+        revoked.push(grant);
+    }
     still_administered(&record, label)?;
-    let event = Event::new(events::REVOKE, who).label(label).about("from", whose);
-    change.put_label(&record, &event.about("rights", rights(grant.rights)))?;
-    Ok(Answer::Done)
+    for grant in &revoked {
+        let event = Event::new(events::REVOKE, who).label(label).about("from", grant.who.as_str());
+        change.put_label(&record, &event.about("rights", rights(grant.rights)))?;
+    }
+    let now = now();
+    let remain = |role: &str| {
+        let of_role = |grant: &&Grant| includes(&grant.who, role) || includes(role, &grant.who);
+        let in_force = record.grants.iter().filter(|grant| !grant.is_over(now));
+        in_force.filter(of_role).cloned().collect()
+    };
+    Ok(Answer::Remaining(revoked.iter().map(|grant| (grant.who.clone(), remain(&grant.who))).collect()))
 }
 
 /// What taking in another ring's labels would do here, or which of them somebody may not administer.
@@ -158,6 +176,11 @@ pub(super) fn import(
         change.put_label(&record, &event)?;
     }
     Ok(Answer::Done)
+}
+
+/// Whether who has a role has what is granted to another: `user:*` is everybody.
+fn includes(granted: &str, role: &str) -> bool {
+    crate::rules::covers(&[granted.to_owned()], &[role.to_owned()])
 }
 
 /// A label that somebody may administer.

@@ -38,7 +38,8 @@ pub(super) struct Grant {
 
 /// Takes away what somebody may do with a label of a key service
 ///
-/// They get no key of it from then on. What they could read before, they can have kept: `gambeson key rotate` gives new
+/// From all of them, or from none if one has no grant. They get no key of it from then on, unless by another grant, as one to
+/// user:*, which is said. What they could read before, they can have kept: `gambeson key rotate` gives new
 /// files another key, and `gambeson file rekey` old ones.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
@@ -78,14 +79,24 @@ impl Grant {
 impl Revoke {
     pub(super) fn execute(&self) -> Result<(), Failure> {
         let service = self.access.service("`gambeson key revoke`")?;
-        for who in &self.who {
-            service.revoke(&self.label, who)?;
-            println!(
-                "{who} gets nothing of label \"{}\" any more; what they have unwrapped they may have kept",
-                self.label
-            );
+        for (who, remaining) in service.revoke(&self.label, &self.who)? {
+            println!("{}", said(&self.label, &who, &remaining));
         }
         println!("`gambeson key rotate {}` gives new files another key", self.label);
         Ok(())
     }
+}
+
+/// What a revocation has come to.
+fn said(label: &str, who: &str, remaining: &[gambeson_keyd::Grant]) -> String {
+    if remaining.is_empty() {
+        return format!("{who} gets nothing of label \"{label}\" any more; what they have unwrapped they may have kept");
+    }
+    let each = |grant: &gambeson_keyd::Grant| {
+        let may = service::rights(grant.rights);
+        format!("{may} by the grant to {}, {}", grant.who, lifetime(grant.until))
+    };
+    let remaining: Vec<String> = remaining.iter().map(each).collect();
+    let whose = if who.ends_with('*') { "but some of them still may" } else { "but they still may" };
+    format!("the grant of label \"{label}\" to {who} is gone, {whose} {}", remaining.join("; "))
 }
