@@ -317,6 +317,20 @@ def test_an_old_file_that_was_put_back_is_noticed(ann: Person, bob: Person) -> N
     assert "anchor" in anchors and "anchor-back" in anchors
 
 
+def test_a_label_of_a_name_that_was_there_begins_anew(served: KeySite, ann: Person, bob: Person) -> None:
+    """Who makes a label of the name of one that was deleted sees nothing of that one, and has no say over its files."""
+    sealed(ann)
+    ann.does("key", "delete", "clinical", "--yes")
+    ann.refuses(NOT_PERMITTED, "key", "show", "clinical")
+    bob.does("key", "create", "clinical")
+    assert [(row["event"], row["who"]["name"]) for row in bob.audit("clinical")] == [("create", "user:bob")]
+    of_all = [row["event"] for row in served.person("olga").audit("clinical")]
+    assert of_all[:3] == ["create", "get", "anchor"] and of_all[-1] == "create" and "delete" in of_all
+    ann.refuses(NOT_PERMITTED, "key", "audit", "clinical")
+    file = sealed(bob)
+    assert bob.does("file", "cat", str(file)) == TEXT
+
+
 def test_a_site_names_its_service(served: KeySite, ann: Person) -> None:
     ann.environment.pop("GAMBESON_KEYS")
     assert ann("key", "list").returncode == UNAVAILABLE

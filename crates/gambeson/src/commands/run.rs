@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use gambeson_keyd::wire::Purpose;
 use gambeson_keys::relay::{self, ANCHOR, LABELS, Labels};
 use gambeson_keys::{OF_JOB, rank};
 use gambeson_proto::credential::{Credential, Tuning};
