@@ -197,6 +197,32 @@ def test_everybody_may_and_officers_see_without_reading(served: KeySite, ann: Pe
     assert "keyd.toml does not name user:bob" in bob.refuses(NOT_PERMITTED, "key", "audit", "--verify")
 
 
+def test_whose_administrator_has_left(served: KeySite, ann: Person, bob: Person) -> None:
+    """Officers take away and give nothing; the administrator of the service's host names another for the label."""
+    olga, administer = served.person("olga"), served.keyd("administer")
+    ann.does("key", "grant", "clinical", "bob", "--write")
+    bob.refuses(NOT_PERMITTED, "key", "revoke", "clinical", "ann")
+    olga.does("key", "revoke", "clinical", "bob")
+    assert bob.labels() == {}
+    olga.does("key", "expire", "clinical", "--on", "2999-01-01")
+    assert "gives nothing" in olga.refuses(NOT_PERMITTED, "key", "expire", "clinical", "--on", "never")
+    olga.refuses(NOT_PERMITTED, "key", "grant", "clinical", "olga", "--read")
+    said = olga.refuses(USAGE, "key", "revoke", "clinical", "ann")
+    assert "gambeson keyd administer clinical WHO" in said
+    assert "there is no label" in served.administrator.refuses(REFUSED, *administer, "other", "bob")
+    assert "is not one" in served.administrator.refuses(REFUSED, *administer, "clinical", "user:*")
+    assert served.administrator.does(*administer, "clinical", "bob") == (
+        'user:bob may administer label "clinical", without end\n'
+    )
+    row = bob.audit("clinical")[-1]
+    assert row["event"] == "grant" and row["who"]["name"] == f"uid {os.getuid()}" and row["about"]["to"] == "user:bob"
+    olga.does("key", "revoke", "clinical", "ann")
+    bob.does("key", "expire", "clinical", "--on", "never")
+    assert ann.labels() == {} and "may administer label" in bob.refuses(
+        NOT_PERMITTED, "key", "export-wrapped", "--to", "9" * 64, "out", "clinical"
+    )
+
+
 def test_mistakes_are_said(served: KeySite, ann: Person, bob: Person) -> None:
     assert "is no name for a label" in ann.refuses(USAGE, "key", "create", "none")
     assert "already" in bob.refuses(USAGE, "key", "create", "clinical")

@@ -94,7 +94,9 @@ impl Desk {
                 self.change(request, move |change| changes::rotate(change, &who, &label, expires));
             }
             Ok(Question::Expire { label, version, expires }) => {
-                self.change(request, move |change| changes::expire(change, &who, &label, version, expires));
+                let officer = crate::rules::covers(&self.rules.officers, &who.roles);
+                let end = (version, expires);
+                self.change(request, move |change| changes::expire(change, &who, officer, &label, end));
             }
             Ok(Question::Delete { label }) => {
                 self.change(request, move |change| changes::delete(change, &who, &label));
@@ -103,7 +105,8 @@ impl Desk {
                 self.change(request, move |change| changes::grant(change, &who, &label, grant));
             }
             Ok(Question::Revoke { label, who: whose }) => {
-                self.change(request, move |change| changes::revoke(change, &who, &label, &whose));
+                let officer = crate::rules::covers(&self.rules.officers, &who.roles);
+                self.change(request, move |change| changes::revoke(change, &who, officer, &label, &whose));
             }
             Ok(Question::Import { ring, agreed }) => {
                 let may = crate::rules::covers(&self.rules.create, &who.roles);

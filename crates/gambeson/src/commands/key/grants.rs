@@ -10,8 +10,9 @@ use crate::keys::Access;
 
 /// Lets somebody use a label of a key service
 ///
-/// The rights take the place of those that they have. To administer is to rotate, expire, grant, revoke and delete: it is
-/// no right to read, so that an officer may revoke what he cannot open. To write is to read as well.
+/// The rights, and until when, take the place of what they were granted before. To administer is to rotate, expire, grant,
+/// revoke and delete: it is no right to read. To write is to read as well. Officers, whom the service's keyd.toml names, may
+/// revoke and end lifetimes without a grant; they grant nothing.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
 pub(super) struct Grant {
@@ -54,7 +55,7 @@ pub(super) struct Revoke {
 }
 
 /// A role; a name alone is a person's.
-fn role(text: &str) -> Result<String, String> {
+pub(crate) fn role(text: &str) -> Result<String, String> {
     let role = if text.contains(':') { text.to_owned() } else { format!("user:{text}") };
     check_role(&role).map(|()| role)
 }
