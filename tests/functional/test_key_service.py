@@ -153,6 +153,11 @@ def test_a_grant_ends_by_itself(ann: Person, bob: Person) -> None:
     ann.does("key", "expire", "clinical", "--on", "now")
     words[3] = ann.secret("words", "words between us")
     assert "expired" in ann.refuses(NOT_PERMITTED, *words)
+    # What is advised works, and nothing else is: of a label of one's own that is over, too.
+    seal = ["file", "seal", "--label", "clinical", "--force", str(bob.home / "patients"), str(ann.home / "again")]
+    for tried in (seal, ["file", "cat", str(file)]):
+        said = ann.refuses(NOT_PERMITTED, *tried)
+        assert "expired on" in said and "gambeson key expire clinical --on never" in said
     ann.does("key", "expire", "clinical", "--on", "never")
     assert ann.does("file", "cat", str(file)) == TEXT
 
