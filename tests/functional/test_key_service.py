@@ -338,6 +338,7 @@ def test_an_old_file_that_was_put_back_is_noticed(ann: Person, bob: Person) -> N
     for person in (ann, bob):
         refused = person("file", "cat", str(file))
         assert refused.returncode == REFUSED and "old version" in refused.stderr, refused
+        assert refused.stderr.endswith(f": gambeson file accept --older {file}\n"), refused
     # To put it back on purpose is for who administers the label.
     refused = bob("file", "accept", "--older", str(file))
     assert refused.returncode == NOT_PERMITTED, refused

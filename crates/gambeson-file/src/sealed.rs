@@ -330,7 +330,7 @@ fn check_anchor(name: &str, header: &Header, anchor: &Anchor) -> Result<(), Erro
         return Ok(());
     }
     let what = format!(
-        "an old version of it was put back: it was last closed at generation {}, and the key store has seen generation {}; take the file from where it was altered last, or accept this one with `gambeson file accept`",
+        "an old version of it was put back: it was last closed at generation {}, and the key store has seen generation {}; take the file from where it was altered last, or accept this one: gambeson file accept --older {name}",
         state.closed, anchor.generation
     );
     Err(Error::new(Cause::Altered, name, what))
