@@ -187,6 +187,11 @@ impl<B: Body> SealedFile<B> {
         access.newest().map(|_| ()).map_err(|error| Error::key(&self.name, &access.name, error))
     }
 
+    /// Why this identity may not sign for the file, as who gives the keys says it, who takes note of it.
+    pub fn refused_writing(&self) -> Option<KeyError> {
+        self.header.table().labels().iter().find_map(|label| self.keys.refused_writing(&label.name))
+    }
+
     /// As [`SealedFile::check_writable`], for who is about to seal there: a refusal is told to who gives the keys.
     ///
     /// # Errors

@@ -183,8 +183,11 @@ impl Keys for KeyRing {
     fn prepare(&self, labels: &[(&str, u32)]) {
         let Some(asked) = &self.asked else { return };
         let is_there = |ring: &Ring, one: &Wanted| ring.in_force(&one.label, one.version.unwrap_or(0)).is_ok();
-        let wanted =
-            labels.iter().map(|(label, version)| Wanted { label: (*label).to_owned(), version: Some(*version), writing: false });
+        let wanted = labels.iter().map(|(label, version)| Wanted {
+            label: (*label).to_owned(),
+            version: Some(*version),
+            writing: false,
+        });
         asked.prepare(wanted.filter(|one| !is_there(&self.ring, one)).collect(), is_there);
     }
 

@@ -339,7 +339,8 @@ mod tests {
         }
         let mut ring = Ring::empty(String::new());
         ring.create("clinical", None).unwrap();
-        let refused = vec![("b".to_owned(), None, "nobody granted it".to_owned()), ("c".to_owned(), Some(2), "no".into())];
+        let refused =
+            vec![("b".to_owned(), None, "nobody granted it".to_owned()), ("c".to_owned(), Some(2), "no".into())];
         let bytes = encode_given(&Given { ring, refused: refused.clone() });
         let arrived = decode_given("there", &bytes[1..]).unwrap();
         assert_eq!((arrived.refused, arrived.ring.labels().len()), (refused, 1));

@@ -428,7 +428,8 @@ impl Giver for ByName {
     fn give(&self, wanted: &[Wanted]) -> Result<Option<Given>, KeyError> {
         let want = |writing| if writing { Want::Write } else { Want::Most };
         let wanted = wanted.iter().cloned();
-        let wanted = wanted.map(|Wanted { label, version, writing }| wire::Wanted { label, version, want: want(writing) });
+        let wanted =
+            wanted.map(|Wanted { label, version, writing }| wire::Wanted { label, version, want: want(writing) });
         let question = Question::KeysByName { wanted: wanted.collect(), purpose: self.purpose.clone() };
         match self.client.ask(&question)? {
             Answer::KeysByName { ring, refused } => {

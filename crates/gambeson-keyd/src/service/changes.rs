@@ -115,10 +115,14 @@ pub(super) fn grant(change: &mut Transaction<'_>, who: &Who, label: &str, grant:
 pub(crate) fn administer(change: &mut Transaction<'_>, by: &Who, label: &str, whom: &str) -> Result<Rights, Error> {
     check_role(whom).map_err(|why| Error::Senseless { why })?;
     if whom.ends_with('*') {
-        return Err(Error::Senseless { why: format!("{whom} is not one; name who is to administer label \"{label}\"") });
+        return Err(Error::Senseless {
+            why: format!("{whom} is not one; name who is to administer label \"{label}\""),
+        });
     }
     let Some(mut record) = change.label(label)? else {
-        return Err(Error::Senseless { why: format!("there is no label \"{label}\"; `gambeson key list` of an officer lists all") });
+        return Err(Error::Senseless {
+            why: format!("there is no label \"{label}\"; `gambeson key list` of an officer lists all"),
+        });
     };
     let held = record.grants.iter().find(|grant| grant.who == whom && grant.until.is_none());
     let given = held.map_or_else(Rights::default, |grant| grant.rights);

@@ -116,7 +116,8 @@ fn aside(desk: &Desk, who: &Who, officer: bool, label: Option<String>) -> Result
     rows.retain(|row| label.is_none() || row.label == label);
     if let Some(label) = label.filter(|_| !officer) {
         // Numbers of these are no numbers of the log.
-        let began = desk.database.read(|here| Ok(here.log(here.life(&label)?, 1)?.first().map_or(0, |row| row.time)))?;
+        let began =
+            desk.database.read(|here| Ok(here.log(here.life(&label)?, 1)?.first().map_or(0, |row| row.time)))?;
         rows.retain(|row| row.time >= began);
     }
     let rows = rows.split_off(rows.len().saturating_sub(ROWS_MAX as usize));

@@ -52,7 +52,9 @@ pub(super) fn keys_by_name(
     purpose: &Purpose,
 ) -> Result<Answer, Error> {
     if wanted.len() > WANTED_MAX || wanted.iter().any(|one| !is_label(&one.label)) {
-        return Err(Error::Senseless { why: format!("keys are given of {WANTED_MAX} labels at a time, by their names") });
+        return Err(Error::Senseless {
+            why: format!("keys are given of {WANTED_MAX} labels at a time, by their names"),
+        });
     }
     let (mut given, mut refused) = (Vec::new(), Vec::<(String, Option<u32>, String)>::new());
     for Wanted { label, version, want } in wanted {

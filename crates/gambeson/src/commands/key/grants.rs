@@ -91,7 +91,9 @@ impl Revoke {
 /// What a revocation has come to.
 fn said(label: &str, who: &str, remaining: &[gambeson_keyd::Grant]) -> String {
     if remaining.is_empty() {
-        return format!("{who} gets nothing of label \"{label}\" any more; what they have unwrapped they may have kept");
+        return format!(
+            "{who} gets nothing of label \"{label}\" any more; what they have unwrapped they may have kept"
+        );
     }
     let each = |grant: &gambeson_keyd::Grant| {
         let may = service::rights(grant.rights);
