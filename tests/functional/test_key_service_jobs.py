@@ -94,7 +94,10 @@ def test_a_job_writes_and_reads_under_a_label_of_the_service(site: KeySite, ann:
     assert ann.does("file", "cat", str(file)) == text
     # Both are in the log, once for all ranks that tried, with the job.
     rows = [row for row in ann.audit("clinical") if row["event"] == "refusal"]
-    assert [(row["who"]["name"], row["about"]["wanted"]) for row in rows] == [("user:bob", "read"), ("user:bob", "write")]
+    assert [(row["who"]["name"], row["about"]["wanted"]) for row in rows] == [
+        ("user:bob", "read"),
+        ("user:bob", "write"),
+    ]
     assert all(len(row["about"]["job"]) == 16 for row in rows)
 
 
