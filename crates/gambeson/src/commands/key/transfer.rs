@@ -124,7 +124,7 @@ impl ExportWrapped {
 /// Where labels for somebody else are from.
 enum Source {
     Service(Client),
-    Store(Store),
+    Store(Box<Store>),
 }
 
 impl Source {
@@ -136,7 +136,7 @@ impl Source {
         }
         Ok(match access.client()? {
             Some(service) => Source::Service(service),
-            None => Source::Store(access.open()?),
+            None => Source::Store(Box::new(access.open()?)),
         })
     }
 
