@@ -99,6 +99,45 @@ def test_a_label_is_granted_used_and_revoked(ann: Person, bob: Person) -> None:
     assert all(row["about"]["reason"] for row in refusals)
 
 
+def test_who_tries_a_file_is_in_the_log_and_nothing_else_is_asked_for(ann: Person, bob: Person) -> None:
+    """The labels of a file are asked for by name: the service decides, words and keeps what it refuses."""
+    ann.does("key", "create", "other")
+    file = sealed(ann)
+    plain = bob.home / "own"
+    plain.write_text(TEXT)
+
+    def rows(event: str, label: str = "clinical") -> list[tuple[str, str]]:
+        found = [row for row in ann.audit(label) if row["event"] == event]
+        return [(row["who"]["name"], row["about"].get("wanted", row["about"].get("may"))) for row in found]
+
+    assert rows("get") == [("user:ann", "write")], "for the file that was sealed"
+    assert ann.does("file", "cat", str(file)) == TEXT
+    assert ann("file", "cat", str(file) + ".gone").returncode == UNAVAILABLE
+    assert rows("get") == [("user:ann", "write")] * 2 and rows("get", "other") == []
+
+    seal = ["file", "seal", "--label", "clinical", str(plain), str(plain) + ".sealed"]
+    for words in (["file", "cat", str(file)], ["file", "verify", str(file)], ["file", "rekey", str(file)], seal):
+        said = bob.refuses(NOT_PERMITTED, *words)
+        assert "gambeson key grant clinical user:bob --" in said and "nobody granted it" in said
+    bob.does("file", "info", str(file))
+    refused = [("user:bob", wanted) for wanted in ("read", "read", "read", "write", "read")]
+    assert rows("refusal") == refused
+    # Who may read and wants to write is refused by the service, too, and his reading is no attempt to write.
+    ann.does("key", "grant", "clinical", "bob", "--read")
+    assert bob.does("file", "cat", str(file)) == TEXT
+    assert rows("refusal") == refused
+    for words in (seal, ["file", "rekey", str(file)]):
+        assert "may read label" in bob.refuses(NOT_PERMITTED, *words)
+    ann.does("key", "rotate", "clinical")
+    assert "may read label" in bob.refuses(NOT_PERMITTED, "file", "rewrap", str(file))
+    assert rows("refusal") == refused + [("user:bob", "write")] * 3
+    # A version that is over is named, and so is what extends it.
+    ann.does("key", "expire", "clinical", "--version", "1", "--on", "now")
+    said = bob.refuses(NOT_PERMITTED, "file", "cat", str(file))
+    assert "version 1 of label" in said and "gambeson key expire clinical --version 1 --on never" in said
+    assert "expired on" in [row for row in ann.audit("clinical") if row["event"] == "refusal"][-1]["about"]["reason"]
+
+
 def test_a_grant_ends_by_itself(ann: Person, bob: Person) -> None:
     ann.does("key", "grant", "clinical", "bob", "--write", "--until", moment(4))
     assert bob.labels() == {"clinical": 1}
@@ -108,10 +147,17 @@ def test_a_grant_ends_by_itself(ann: Person, bob: Person) -> None:
     while bob.labels():
         assert time.monotonic() < deadline
         time.sleep(0.3)
-    said = bob.refuses(NOT_PERMITTED, "key", "export", "--export-passphrase-file", "x", "out", "clinical")
+    words = ["key", "export", "--export-passphrase-file", bob.secret("words", "words between us"), "out", "clinical"]
+    said = bob.refuses(NOT_PERMITTED, *words)
     assert 'what was granted of label "clinical" to user:bob ended on' in said
     ann.does("key", "expire", "clinical", "--on", "now")
-    assert "expired" in ann.refuses(NOT_PERMITTED, "key", "export", "--export-passphrase-file", "x", "out", "clinical")
+    words[3] = ann.secret("words", "words between us")
+    assert "expired" in ann.refuses(NOT_PERMITTED, *words)
+    # What is advised works, and nothing else is: of a label of one's own that is over, too.
+    seal = ["file", "seal", "--label", "clinical", "--force", str(bob.home / "patients"), str(ann.home / "again")]
+    for tried in (seal, ["file", "cat", str(file)]):
+        said = ann.refuses(NOT_PERMITTED, *tried)
+        assert "expired on" in said and "gambeson key expire clinical --on never" in said
     ann.does("key", "expire", "clinical", "--on", "never")
     assert ann.does("file", "cat", str(file)) == TEXT
 
@@ -120,7 +166,15 @@ def test_everybody_may_and_officers_see_without_reading(served: KeySite, ann: Pe
     olga = served.person("olga")
     ann.does("key", "grant", "clinical", "user:*", "--read")
     assert bob.labels() == olga.labels() == {"clinical": 1}
-    ann.does("key", "revoke", "clinical", "user:*")
+    # Who loses his own grant reads on by that to all, and all or none lose theirs.
+    ann.does("key", "grant", "clinical", "bob", "olga", "--write")
+    said = ann.refuses(USAGE, "key", "revoke", "clinical", "nobody1", "bob")
+    assert "user:nobody1 has no grant" in said and "nobody's was taken away" in said
+    said = ann.does("key", "revoke", "clinical", "bob", "olga", "bob")
+    assert said.count("but they still may read by the grant to user:*") == 2 and "gets nothing" not in said
+    assert bob.labels() == {"clinical": 1}
+    said = ann.does("key", "revoke", "clinical", "user:*")
+    assert "but some of them still may read+write+administer by the grant to user:ann" in said
     assert bob.labels() == {}
     # She sees it, and gets no key of it.
     assert olga.labels() == {"clinical": 1}
@@ -146,6 +200,32 @@ def test_everybody_may_and_officers_see_without_reading(served: KeySite, ann: Pe
     assert "never ended with" in olga.refuses(REFUSED, "key", "audit", "--verify", "--since", other)
     assert "keyd.toml does not name user:ann" in ann.refuses(NOT_PERMITTED, "key", "audit")
     assert "keyd.toml does not name user:bob" in bob.refuses(NOT_PERMITTED, "key", "audit", "--verify")
+
+
+def test_whose_administrator_has_left(served: KeySite, ann: Person, bob: Person) -> None:
+    """Officers take away and give nothing; the administrator of the service's host names another for the label."""
+    olga, administer = served.person("olga"), served.keyd("administer")
+    ann.does("key", "grant", "clinical", "bob", "--write")
+    bob.refuses(NOT_PERMITTED, "key", "revoke", "clinical", "ann")
+    olga.does("key", "revoke", "clinical", "bob")
+    assert bob.labels() == {}
+    olga.does("key", "expire", "clinical", "--on", "2999-01-01")
+    assert "gives nothing" in olga.refuses(NOT_PERMITTED, "key", "expire", "clinical", "--on", "never")
+    olga.refuses(NOT_PERMITTED, "key", "grant", "clinical", "olga", "--read")
+    said = olga.refuses(USAGE, "key", "revoke", "clinical", "ann")
+    assert "gambeson keyd administer clinical WHO" in said
+    assert "there is no label" in served.administrator.refuses(REFUSED, *administer, "other", "bob")
+    assert "is not one" in served.administrator.refuses(REFUSED, *administer, "clinical", "user:*")
+    assert served.administrator.does(*administer, "clinical", "bob") == (
+        'user:bob may administer label "clinical", without end\n'
+    )
+    row = bob.audit("clinical")[-1]
+    assert row["event"] == "grant" and row["who"]["name"] == f"uid {os.getuid()}" and row["about"]["to"] == "user:bob"
+    olga.does("key", "revoke", "clinical", "ann")
+    bob.does("key", "expire", "clinical", "--on", "never")
+    assert ann.labels() == {} and "may administer label" in bob.refuses(
+        NOT_PERMITTED, "key", "export-wrapped", "--to", "9" * 64, "out", "clinical"
+    )
 
 
 def test_mistakes_are_said(served: KeySite, ann: Person, bob: Person) -> None:
@@ -193,6 +273,9 @@ def test_who_may_make_labels(site: KeySite) -> None:
 
 
 def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Person) -> None:
+    # One that fails for want of a passphrase asks for no key.
+    ann.refuses(REFUSED, "key", "export", "--export-passphrase-file", "nowhere", "out.keys", "clinical")
+    assert "get" not in {row["event"] for row in ann.audit("clinical")}
     words = ann.secret("words", "words between us")
     ann.does("key", "export", "--read-only", "--export-passphrase-file", words, "out.keys", "clinical")
     carl = Person(served.gambeson, served.root / "carl", None)
@@ -255,6 +338,7 @@ def test_an_old_file_that_was_put_back_is_noticed(ann: Person, bob: Person) -> N
     for person in (ann, bob):
         refused = person("file", "cat", str(file))
         assert refused.returncode == REFUSED and "old version" in refused.stderr, refused
+        assert refused.stderr.endswith(f": gambeson file accept --older {file}\n"), refused
     # To put it back on purpose is for who administers the label.
     refused = bob("file", "accept", "--older", str(file))
     assert refused.returncode == NOT_PERMITTED, refused
@@ -263,6 +347,20 @@ def test_an_old_file_that_was_put_back_is_noticed(ann: Person, bob: Person) -> N
     file.write_bytes(new)
     anchors = [row["event"] for row in ann.audit("clinical") if row["event"].startswith("anchor")]
     assert "anchor" in anchors and "anchor-back" in anchors
+
+
+def test_a_label_of_a_name_that_was_there_begins_anew(served: KeySite, ann: Person, bob: Person) -> None:
+    """Who makes a label of the name of one that was deleted sees nothing of that one, and has no say over its files."""
+    sealed(ann)
+    ann.does("key", "delete", "clinical", "--yes")
+    ann.refuses(NOT_PERMITTED, "key", "show", "clinical")
+    bob.does("key", "create", "clinical")
+    assert [(row["event"], row["who"]["name"]) for row in bob.audit("clinical")] == [("create", "user:bob")]
+    of_all = [row["event"] for row in served.person("olga").audit("clinical")]
+    assert of_all[:3] == ["create", "get", "anchor"] and of_all[-1] == "create" and "delete" in of_all
+    ann.refuses(NOT_PERMITTED, "key", "audit", "clinical")
+    file = sealed(bob)
+    assert bob.does("file", "cat", str(file)) == TEXT
 
 
 def test_a_site_names_its_service(served: KeySite, ann: Person) -> None:

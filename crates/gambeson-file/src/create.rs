@@ -243,6 +243,7 @@ pub(crate) fn sign_state(name: &str, keys: &dyn Keys, table: &Table, state: &Sta
             }
         }
     }
-    let why = refused.expect("a file has a label");
+    let told = table.labels().iter().find_map(|label| keys.refused_writing(&label.name));
+    let why = told.or(refused).expect("a file has a label");
     Err(Error::new(Cause::Key, name, format!("nobody here may sign for it, which takes a key that may write: {why}")))
 }

@@ -187,6 +187,26 @@ impl<B: Body> SealedFile<B> {
         access.newest().map(|_| ()).map_err(|error| Error::key(&self.name, &access.name, error))
     }
 
+    /// Why this identity may not sign for the file, as who gives the keys says it, who takes note of it.
+    pub fn refused_writing(&self) -> Option<KeyError> {
+        self.header.table().labels().iter().find_map(|label| self.keys.refused_writing(&label.name))
+    }
+
+    /// As [`SealedFile::check_writable`], for who is about to seal there: a refusal is told to who gives the keys.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn begin_writing(&self, region: RegionId) -> Result<(), Error> {
+        let access = &self.access[usize::from(region)];
+        access.newest().map(|_| ()).map_err(|error| {
+            let told = match error {
+                KeyError::MayNotWrite { label, .. } => self.keys.refused_writing(label),
+                _ => None,
+            };
+            Error::key(&self.name, &access.name, told.as_ref().unwrap_or(error))
+        })
+    }
+
     /// Whether this identity can read a region.
     ///
     /// # Errors
@@ -279,6 +299,7 @@ fn believe(
         known.or(is_vouched.then_some(label.verifying_key))
     };
     let named = unverified.fields().labels.clone();
+    keys.prepare(&named.iter().map(|label| (label.name.as_str(), label.version)).collect::<Vec<_>>());
     let header = unverified.verify(pinned).map_err(|error| {
         if !matches!(error, Distrust::Unknown) {
             return Error::new(Cause::Header, name, error.to_string());
@@ -314,7 +335,7 @@ fn check_anchor(name: &str, header: &Header, anchor: &Anchor) -> Result<(), Erro
         return Ok(());
     }
     let what = format!(
-        "an old version of it was put back: it was last closed at generation {}, and the key store has seen generation {}; take the file from where it was altered last, or accept this one with `gambeson file accept`",
+        "an old version of it was put back: it was last closed at generation {}, and the key store has seen generation {}; take the file from where it was altered last, or accept this one: gambeson file accept --older {name}",
         state.closed, anchor.generation
     );
     Err(Error::new(Cause::Altered, name, what))

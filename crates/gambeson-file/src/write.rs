@@ -222,8 +222,7 @@ impl<B: Body> SealedFile<B> {
 
     /// What one share will be, with what it was if the request does not have all of it.
     fn part<'a>(&mut self, plan: &Plan, access: &'a Access) -> Result<Part<'a>, Error> {
-        let region = &self.access[usize::from(access.share.region)];
-        region.newest().map_err(|error| Error::key(&self.name, &region.name, error))?;
+        self.begin_writing(access.share.region)?;
         let Some(index) = access.share.entry else {
             return Ok(Part { access, half: Half::First, length: 0, merged: None });
         };
@@ -300,8 +299,7 @@ impl<B: Body> SealedFile<B> {
 
     /// Seals a share again that the file has, from its bytes in clear.
     pub(crate) fn stage_again(&mut self, access: &Access, plain: Vec<u8>, staged: &mut Staged) -> Result<(), Error> {
-        let region = &self.access[usize::from(access.share.region)];
-        region.newest().map_err(|error| Error::key(&self.name, &region.name, error))?;
+        self.begin_writing(access.share.region)?;
         draw(&mut staged.nonces, 1);
         let index = access.share.entry.expect("what is sealed has an entry");
         let half = self.half_to_write(access, index)?;

@@ -1,5 +1,5 @@
 //! A socket at which the administrator of a service, on its host, has it do what files do elsewhere: back up, change the
-//! master key, say how it is.
+//! master key, say who administers a label, say how it is.
 //!
 //! ```text
 //! command   length u32 | Command, in postcard
@@ -20,6 +20,7 @@ use std::time::Duration;
 use gambeson_launch::wire::Text;
 use gambeson_master::MasterKey;
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::Uid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -27,7 +28,7 @@ use zeroize::Zeroizing;
 use crate::database::{Role, Trouble};
 use crate::standby::{Duty, Standing};
 use crate::wire::{self, Secret};
-use crate::{Database, Error, Who};
+use crate::{Database, Error, Rights, Who, service};
 
 /// What a service is told to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,6 +56,13 @@ pub enum Command {
         /// Also if that still answers.
         force: bool,
     },
+    /// To have somebody administer a label, when nobody can any more.
+    Administer {
+        /// Which.
+        label: String,
+        /// His role.
+        whom: String,
+    },
 }
 
 /// What it says to that.
@@ -70,6 +78,8 @@ pub enum Reply {
     Verified(wire::Verification),
     /// It makes changes now, in this term, and its log ends so.
     Promoted(u64, String),
+    /// He has these rights now, without end.
+    Administers(Rights),
 }
 
 /// How a service is.
@@ -145,18 +155,15 @@ impl Drop for Control {
 impl Controlled {
     fn attend(&self, mut stream: UnixStream) {
         let _ = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-        let may =
-            socket_peercred(&stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid());
-        if !may {
-            return;
-        }
+        let peer = socket_peercred(&stream).map(|peer| peer.uid);
+        let Some(uid) = peer.ok().filter(|uid| uid.is_root() || *uid == rustix::process::geteuid()) else { return };
         let Ok(command) = receive(&mut stream) else { return };
-        let reply: Result<Reply, String> = self.obey(command).map_err(|error| error.to_string());
+        let reply: Result<Reply, String> = self.obey(command, &user(uid)).map_err(|error| error.to_string());
         // Who is gone needs no answer.
         let _ = send(&mut stream, &reply);
     }
 
-    fn obey(&self, command: Command) -> Result<Reply, Error> {
+    fn obey(&self, command: Command, by: &Who) -> Result<Reply, Error> {
         let database = &self.database;
         match command {
             Command::Status => Ok(Reply::Status(State {
@@ -169,16 +176,20 @@ impl Controlled {
                 unwritten: database.health().trouble(),
             })),
             Command::Promote { force } => {
-                let tail = self.duty.promote(force, &administrator())?;
+                let tail = self.duty.promote(force, by)?;
                 Ok(Reply::Promoted(database.role().1, tail.to_string()))
             }
             Command::Backup(to) => Ok(Reply::Copied(database.backup(Path::new(to.as_os()))?.to_string())),
             Command::Master { place, passphrase, new_database_key } => {
                 let new = (self.open_master)(&place, passphrase).map_err(|why| Error::Senseless { why })?;
-                let done = database.change_master(new.as_ref(), new_database_key, &administrator());
+                let done = database.change_master(new.as_ref(), new_database_key, by);
                 // Also when it failed: then those that still can are soon in step again.
                 let standbys = if new_database_key { self.duty.resealed() } else { Vec::new() };
                 done.map(|()| Reply::Changed(standbys))
+            }
+            Command::Administer { label, whom } => {
+                self.duty.changes()?;
+                administer(database, by, &label, &whom).map(Reply::Administers)
             }
             Command::Verify { since } => {
                 let since = since.map(|since| since.parse()).transpose().map_err(|why| Error::Senseless { why })?;
@@ -190,12 +201,24 @@ impl Controlled {
     }
 }
 
+/// Has somebody administer a label of a database; all that he may now.
+///
+/// # Errors
+/// When there is no such label, that is nobody, or the database is a standby's.
+pub fn administer(database: &Database, by: &Who, label: &str, whom: &str) -> Result<Rights, Error> {
+    let (by, label, whom) = (by.clone(), label.to_owned(), whom.to_owned());
+    database.change(move |change| service::administer(change, &by, &label, &whom))
+}
+
 /// Who acts on the service's own host, for its log.
 #[must_use]
 pub fn administrator() -> Who {
-    let uid = rustix::process::geteuid().as_raw();
+    user(rustix::process::geteuid())
+}
+
+fn user(uid: Uid) -> Who {
     Who {
-        name: format!("uid {uid}"),
+        name: format!("uid {}", uid.as_raw()),
         roles: vec!["administrator".to_owned()],
         key: String::new(),
         from: gambeson_site::job::host_name(),

@@ -3,7 +3,7 @@
 //! ```toml
 //! listen = ["0.0.0.0:7201"]
 //! create = ["user:*"]          # who may make labels: roles of certificates; `user:*` is everybody of the site
-//! officers = ["user:olga"]     # who sees all labels, grants and the whole log, and no keys
+//! officers = ["user:olga"]     # who sees all labels, grants and the whole log, may revoke, and gets no keys
 //! partitions = ["user:olga"]   # who may make partitions, change them and list them
 //! metrics = ["dns:prom"]       # who may fetch the metrics alone
 //! page = "0.0.0.0:7202"        # the officers' page; there is none without this line
@@ -31,7 +31,7 @@ pub struct Rules {
     pub listen: Vec<SocketAddr>,
     /// Who may make labels.
     pub create: Vec<String>,
-    /// Who sees everything but keys.
+    /// Who sees everything but keys, and may revoke.
     pub officers: Vec<String>,
     /// Who may change partitions, and sees them.
     pub partitions: Vec<String>,

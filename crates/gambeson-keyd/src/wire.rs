@@ -98,12 +98,12 @@ pub enum Question {
         /// To whom, which, and until when.
         grant: Grant,
     },
-    /// Takes a role's rights away.
+    /// Takes rights away from all of these roles, or from none.
     Revoke {
         /// To which label.
         label: String,
         /// Whose.
-        who: String,
+        who: Vec<String>,
     },
     /// What would taking in these labels do?
     Compare {
@@ -157,6 +157,24 @@ pub enum Question {
     },
     /// Which partitions are there?
     Partitions,
+    /// Keys of labels by their names, each as far as the asker may: somebody uses them.
+    KeysByName {
+        /// Which.
+        wanted: Vec<Wanted>,
+        /// What for.
+        purpose: Purpose,
+    },
+}
+
+/// A label that somebody uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Its name.
+    pub label: String,
+    /// Which version; none: the newest.
+    pub version: Option<u32>,
+    /// How much of its keys.
+    pub want: Want,
 }
 
 /// How much of a label's keys.
@@ -216,6 +234,15 @@ pub enum Answer {
         host: String,
         /// The hash of its key, by which other sites know it.
         key: String,
+    },
+    /// The grants that remain, for those roles whose rights were taken away.
+    Remaining(Vec<(String, Vec<Grant>)>),
+    /// A ring of what was given by name.
+    KeysByName {
+        /// The ring.
+        ring: Secret,
+        /// Labels that were not given, or a version of one alone; and why.
+        refused: Vec<(String, Option<u32>, String)>,
     },
 }
 

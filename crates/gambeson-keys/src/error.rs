@@ -210,8 +210,8 @@ impl fmt::Display for KeyError {
             ),
             Self::NoLabel { store, label } if store.starts_with(SERVICE) => write!(
                 out,
-                "the key service {store} gives you no label \"{label}\": it does not exist, its lifetime is over, or nobody \
-                 granted it to you; its administrator can: gambeson key grant {label} YOU --read"
+                "the key service {store} gave you no label \"{label}\": it does not exist, its lifetime is over, or nobody granted \
+                 it to you; `gambeson key show {label}` says which"
             ),
             Self::NoLabel { store, label } => write!(
                 out,
@@ -220,8 +220,8 @@ impl fmt::Display for KeyError {
             ),
             Self::NoVersion { store, label, version } if store.starts_with(SERVICE) => write!(
                 out,
-                "the key service {store} gives you label \"{label}\" but not version {version} of it: its lifetime is over, or \
-                 it was made since you asked; its administrator can: gambeson key expire {label} --version {version}"
+                "the key service {store} gave you label \"{label}\" but not version {version} of it: it does not exist, its \
+                 lifetime is over, or it was made since; `gambeson key show {label}` says which"
             ),
             Self::NoVersion { store, label, version } => write!(
                 out,
@@ -230,8 +230,8 @@ impl fmt::Display for KeyError {
             ),
             Self::MayNotWrite { store, label } if store.starts_with(SERVICE) => write!(
                 out,
-                "the key service {store} gives you label \"{label}\" for reading alone, without its signing key; its \
-                 administrator can change that: gambeson key grant {label} YOU --write"
+                "the key service {store} gave you label \"{label}\" for reading alone, without its signing key; who administers \
+                 it can grant more with `gambeson key grant {label}` and --write"
             ),
             Self::MayNotWrite { store, label } => write!(
                 out,
@@ -241,7 +241,7 @@ impl fmt::Display for KeyError {
             Self::Expired { store, label, version, since } => write!(
                 out,
                 "version {version} of label \"{label}\" in the key store {store} expired on {}; ask its owner for a new \
-                 export, or, if it is yours, extend it with `gambeson key expire {label}`",
+                 export, or, if it is yours, extend it: gambeson key expire {label} --on never",
                 date(*since)
             ),
             Self::WrongWrapping { store, label, version } => write!(

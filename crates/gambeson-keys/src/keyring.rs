@@ -8,6 +8,7 @@ use gambeson_site::job::{self, host_name};
 
 use crate::anchorage::{Anchorage, Direction};
 use crate::anchors::Anchors;
+use crate::asked::{Asked, Giver, Wanted, is_missing};
 use crate::format::{self, Header, Kind};
 use crate::passphrase::Passphrase;
 use crate::rank;
@@ -16,12 +17,13 @@ use crate::ring::Ring;
 use crate::store::{self, Store};
 use crate::{Anchor, KeyError, Keys, Label};
 
-/// The keys of one identity, as they were when it was opened.
+/// The keys of one identity, as they were when it was opened, and who gives others by their names, if somebody does.
 #[derive(Debug)]
 pub struct KeyRing {
     ring: Ring,
     /// Or why there are none.
     anchors: Result<Box<dyn Anchorage>, String>,
+    asked: Option<Asked>,
 }
 
 /// Opens this process's keys, and asks nobody for anything.
@@ -57,13 +59,14 @@ pub fn open_held() -> Result<Option<KeyRing>, KeyError> {
     let Some(held) = holder::ask(&directory, OF_JOB).map_err(exposed)? else { return Ok(None) };
     let opened = open_of_job(&directory, &held, store::named().as_deref())?;
     // Who has an identity of his own has its keys, and not those of the job's user.
-    if let Some(KeyRing { ring, anchors }) = opened {
+    if let Some(KeyRing { ring, anchors, asked }) = opened {
         let own = if ring.store.starts_with(SERVICE) { rank::own_identity(&directory) } else { None };
-        let ring = match own {
-            Some(identity) => rank::ring(&directory, &identity, &ring.store, job_of(&directory))?,
-            None => ring,
+        // The job's launcher asks as the job's user, whom others are not.
+        let (ring, asked) = match own {
+            Some(identity) => (rank::ring(&directory, &identity, &ring.store, job_of(&directory))?, None),
+            None => (ring, asked),
         };
-        return Ok(Some(KeyRing { ring, anchors }));
+        return Ok(Some(KeyRing { ring, anchors, asked }));
     }
     Ok(None)
 }
@@ -96,20 +99,57 @@ fn open_of_job(job: &Path, bytes: &[u8], named: Option<&Path>) -> Result<Option<
     let ring = Ring { store: home.display().to_string(), labels: contents.labels };
     if ring.store.starts_with(SERVICE) {
         let anchors: Box<dyn Anchorage> = Box::new(Relayed::new(job, &ring.store));
-        return Ok(Some(KeyRing { ring, anchors: Ok(anchors) }));
+        let asked = Asked::new(&ring.store, Box::new(Relayed::new(job, &ring.store)));
+        return Ok(Some(KeyRing { ring, anchors: Ok(anchors), asked: Some(asked) }));
     }
     let anchors: Result<Box<dyn Anchorage>, _> = match store::id(&home) {
         Ok(id) if id == header.id => Ok(Box::new(Anchors::new(&home, contents.anchor_key))),
         Ok(_) => Err(format!("on {} there is another store", host_name())),
         Err(_) => Err(format!("the store is not on {}", host_name())),
     };
-    Ok(Some(KeyRing { ring, anchors }))
+    Ok(Some(KeyRing { ring, anchors, asked: None }))
 }
 
 impl KeyRing {
     /// Keys of labels, with whoever keeps the anchors of their files; or why nobody does.
     pub fn new(ring: Ring, anchors: Result<Box<dyn Anchorage>, String>) -> Self {
-        KeyRing { ring, anchors }
+        KeyRing { ring, anchors, asked: None }
+    }
+
+    /// Has somebody asked by name for what is not in the ring.
+    #[must_use]
+    pub fn asking(self, giver: Box<dyn Giver>) -> Self {
+        let asked = Asked::new(&self.ring.store, giver);
+        KeyRing { asked: Some(asked), ..self }
+    }
+
+    /// Asks at once for the right to write under labels, whose newest versions are to seal something.
+    ///
+    /// # Errors
+    /// When who gives the keys refuses one of them. What a store has not is told when it is used.
+    pub fn require(&self, labels: &[&str]) -> Result<(), KeyError> {
+        let Some(asked) = &self.asked else { return Ok(()) };
+        let wanted = |label: &&str| Wanted { label: (*label).to_owned(), version: None, writing: true };
+        let may = |ring: &Ring, one: &Wanted| may_write(ring, &one.label).is_ok();
+        let wanted: Vec<Wanted> = labels.iter().map(wanted).filter(|one| !may(&self.ring, one)).collect();
+        asked.prepare(wanted.clone(), may);
+        wanted.iter().try_for_each(|one| asked.serve(one, |ring| may_write(ring, &one.label)).unwrap_or(Ok(())))
+    }
+
+    /// Does something with a label, which is asked for by name if it is not in the ring.
+    fn serve<T>(
+        &self,
+        (label, version): (&str, Option<u32>),
+        writing: bool,
+        act: impl Fn(&Ring) -> Result<T, KeyError>,
+    ) -> Result<T, KeyError> {
+        match (act(&self.ring), &self.asked) {
+            (Err(error), Some(asked)) if is_missing(&error) => {
+                let wanted = Wanted { label: label.to_owned(), version, writing };
+                asked.serve(&wanted, act).unwrap_or(Err(error))
+            }
+            (done, _) => done,
+        }
     }
 
     /// What sentences call the store.
@@ -140,24 +180,52 @@ impl KeyRing {
 }
 
 impl Keys for KeyRing {
+    fn prepare(&self, labels: &[(&str, u32)]) {
+        let Some(asked) = &self.asked else { return };
+        let is_there = |ring: &Ring, one: &Wanted| ring.in_force(&one.label, one.version.unwrap_or(0)).is_ok();
+        let wanted = labels.iter().map(|(label, version)| Wanted {
+            label: (*label).to_owned(),
+            version: Some(*version),
+            writing: false,
+        });
+        asked.prepare(wanted.filter(|one| !is_there(&self.ring, one)).collect(), is_there);
+    }
+
     fn label(&self, name: &str) -> Result<Label, KeyError> {
-        self.ring.label(name)
+        self.serve((name, None), false, |ring| ring.label(name))
     }
 
     fn verifying_key(&self, label: &str, version: u32) -> Result<[u8; 32], KeyError> {
-        Ok(self.ring.version(label, version)?.verifying_key)
+        self.serve((label, Some(version)), false, |ring| Ok(ring.version(label, version)?.verifying_key))
     }
 
     fn wrap(&self, label: &str, version: u32, context: &[u8], key: &Secret32) -> Result<Vec<u8>, KeyError> {
-        self.ring.wrap(label, version, context, key)
+        self.serve((label, Some(version)), true, |ring| ring.wrap(label, version, context, key))
     }
 
     fn unwrap(&self, label: &str, version: u32, context: &[u8], wrapped: &[u8]) -> Result<Secret32, KeyError> {
-        self.ring.unwrap(label, version, context, wrapped)
+        self.serve((label, Some(version)), false, |ring| ring.unwrap(label, version, context, wrapped))
     }
 
     fn sign(&self, label: &str, version: u32, message: &[u8]) -> Result<[u8; 64], KeyError> {
-        self.ring.sign(label, version, message)
+        // Who may only read tries it to see whether he may write: that alone is no reason to ask.
+        let signed = self.serve((label, Some(version)), false, |ring| match ring.sign(label, version, message) {
+            Err(KeyError::MayNotWrite { .. }) => Ok(None),
+            signed => signed.map(Some),
+        })?;
+        let may_not = || KeyError::MayNotWrite { store: self.ring.store.clone(), label: label.to_owned() };
+        match (signed, &self.asked) {
+            (Some(signed), _) => Ok(signed),
+            // Unless he was given it since.
+            (None, Some(asked)) => asked.given(|ring| ring.sign(label, version, message)).map_err(|_| may_not()),
+            (None, None) => Err(may_not()),
+        }
+    }
+
+    fn refused_writing(&self, label: &str) -> Option<KeyError> {
+        let asked = self.asked.as_ref()?;
+        let wanted = Wanted { label: label.to_owned(), version: None, writing: true };
+        asked.serve(&wanted, |ring| may_write(ring, label))?.err()
     }
 
     fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError> {
@@ -167,6 +235,11 @@ impl Keys for KeyRing {
     fn set_anchor(&self, file: &[u8; 16], labels: &[&str], anchor: &Anchor) -> Result<(), KeyError> {
         self.anchors(file)?.set_anchor(file, labels, anchor, Direction::Forward)
     }
+}
+
+/// Whether something can be sealed under the newest version of a label.
+fn may_write(ring: &Ring, label: &str) -> Result<(), KeyError> {
+    ring.sign(label, ring.label(label)?.version, b"gambeson: may this process write?").map(drop)
 }
 
 /// How the name of a key service begins, where a folder could stand.

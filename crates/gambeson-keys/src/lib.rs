@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! open() ──> KeyRing: Keys ──> Ring: labels ──> cipher
+//!   │            ├──────────> asked: labels that are not in the ring, by name
 //!   │            ├──────────> anchorage ──> anchors: of a folder; or of a key service, which ranks reach through relay
 //!   │            └──────────> journal
 //!   ├─ Store: a folder ──┐
@@ -14,6 +15,7 @@
 
 mod anchorage;
 mod anchors;
+mod asked;
 mod carried;
 pub mod cipher;
 mod error;
@@ -36,6 +38,7 @@ mod store;
 use gambeson_proto::secret::Secret32;
 
 pub use anchorage::{Anchorage, Direction};
+pub use asked::{Given, Giver, Wanted};
 pub use error::KeyError;
 pub use export::{SEALED_TO, read_export, read_export_to, recipient_of, write_export, write_export_to};
 pub use format::{COUNT_MAX, Malformed};
@@ -52,6 +55,15 @@ pub use store::{Protection, State, Store, forget, named, place, state};
 /// writers hold, and a signing key, which writers alone hold. Contexts and messages are the caller's: it binds what it
 /// wraps and signs to a file, a region and an epoch.
 pub trait Keys: Send + Sync {
+    /// Says which versions of labels are to be used, so that somebody who has to be asked for them is asked once.
+    fn prepare(&self, _labels: &[(&str, u32)]) {}
+
+    /// Has who gives the keys decide whether this identity may write under a label, where it may not by what is known
+    /// here: so he knows who tried to. Why not, if he says that.
+    fn refused_writing(&self, _label: &str) -> Option<KeyError> {
+        None
+    }
+
     /// The newest version of a label, whether it has expired or not.
     ///
     /// # Errors

@@ -1,26 +1,39 @@
-//! Anchors of a job's files where a key service keeps them: a rank asks the holder of its job's secrets, which asks the
-//! service. Ranks have no TLS, and no identity of the site.
+//! Anchors of a job's files where a key service keeps them, and labels that the job was not given: a rank asks the holder of
+//! its job's secrets, which asks the service. Ranks have no TLS, and no identity of the site.
 //!
 //! ```text
+//! of anchors:
 //! request   0 | file 16                                                                  where was it last?
 //!         | 1 or 2 | file 16 | generation u64 | root 32 | labels { length u8, bytes }    it is there now; 2: on purpose
 //! answer    0 | nothing, or generation u64 | root 32
 //!         | 1 | generation u64                                                           a later one is recorded
 //!         | 2 | sentence                                                                 it is not anchored
 //!         | 3 | sentence                                                                 the service cannot be asked
+//!
+//! of labels:
+//! request   { 0 to read, 1 to write | version u32, 0: the newest | length u8 | label }
+//! answer    0 | count u16 | { version u32, 0: all | length u8 | label | length u32 | sentence } | ring     refused, given
+//!         | 3 | sentence
 //! ```
 //! Big endian.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use gambeson_proto::policy::is_label;
 use gambeson_site::holder;
+use zeroize::Zeroizing;
 
 use crate::anchorage::{Anchorage, Direction};
+use crate::asked::{Given, Giver, Wanted};
+use crate::ring::Ring;
 use crate::{Anchor, KeyError};
 
 /// What the holder of a job's secrets answers requests for anchors by.
 pub const ANCHOR: &str = "anchor";
+/// And requests for labels by their names.
+pub const LABELS: &str = "labels";
 
 /// The anchors that a job's launcher asks a key service for.
 #[derive(Debug)]
@@ -77,6 +90,137 @@ impl Anchorage for Relayed {
     }
 }
 
+impl Giver for Relayed {
+    fn give(&self, wanted: &[Wanted]) -> Result<Option<Given>, KeyError> {
+        let unreachable = |why: String| KeyError::Unreachable { store: self.store.clone(), why };
+        let answer = holder::call(&self.job, LABELS, &encode_wanted(wanted)).map_err(unreachable)?;
+        // Nobody answers on a host that has no way to where the job was started.
+        let Some(answer) = answer.filter(|answer| !answer.is_empty()) else { return Ok(None) };
+        match answer.split_first() {
+            Some((&FOUND, given)) => decode_given(&self.store, given).map(Some),
+            Some((_, why)) => Err(unreachable(String::from_utf8_lossy(why).into_owned())),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Answers ranks' requests for labels: what the holder of a job's secrets does. All ranks of a job ask for much the same, so
+/// that an answer does for those who ask in the same moment.
+#[derive(Debug)]
+pub struct Labels {
+    giver: Box<dyn Giver>,
+    recent: Mutex<Vec<Recent>>,
+}
+
+/// When it was answered, what was asked, and the answer.
+type Recent = (Instant, Vec<u8>, Zeroizing<Vec<u8>>);
+
+impl Labels {
+    /// Answers by what somebody gives.
+    #[must_use]
+    pub fn new(giver: Box<dyn Giver>) -> Self {
+        Labels { giver, recent: Mutex::default() }
+    }
+
+    /// The answer to a request.
+    #[must_use]
+    pub fn answer(&self, request: &[u8]) -> Zeroizing<Vec<u8>> {
+        // Held meanwhile: of many ranks one asks.
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|(when, ..)| when.elapsed() < MOMENT);
+        if let Some((.., answer)) = recent.iter().find(|(_, asked, _)| asked == request) {
+            return answer.clone();
+        }
+        let answer = self.ask(request);
+        recent.push((Instant::now(), request.to_vec(), answer.clone()));
+        answer
+    }
+
+    fn ask(&self, request: &[u8]) -> Zeroizing<Vec<u8>> {
+        let away = |why: &str| Zeroizing::new([&[AWAY][..], why.as_bytes()].concat());
+        let Some(wanted) = decode_wanted(request) else { return away("the request for labels makes no sense") };
+        match self.giver.give(&wanted) {
+            Ok(Some(given)) => encode_given(&given),
+            Ok(None) => Zeroizing::default(),
+            Err(KeyError::Unreachable { why, .. }) => away(&why),
+            Err(other) => away(&other.to_string()),
+        }
+    }
+}
+
+fn encode_wanted(wanted: &[Wanted]) -> Vec<u8> {
+    let mut out = Vec::new();
+    // One that is no label has nothing to say here, as of anchors.
+    for one in wanted.iter().filter(|one| is_label(&one.label)) {
+        out.push(u8::from(one.writing));
+        out.extend(one.version.unwrap_or(0).to_be_bytes());
+        put_label(&mut out, &one.label);
+    }
+    out
+}
+
+fn decode_wanted(mut bytes: &[u8]) -> Option<Vec<Wanted>> {
+    let mut wanted = Vec::new();
+    while let Some((&mark, rest)) = bytes.split_first() {
+        let (version, rest) = rest.split_first_chunk()?;
+        let (label, rest) = take_label(rest)?;
+        let version = Some(u32::from_be_bytes(*version)).filter(|&version| version != 0);
+        let writing = [false, true].get(usize::from(mark)).copied()?;
+        wanted.push(Wanted { label: label.to_owned(), version, writing });
+        bytes = rest;
+    }
+    Some(wanted)
+}
+
+fn encode_given(given: &Given) -> Zeroizing<Vec<u8>> {
+    let mut out = vec![FOUND];
+    let refused = given.refused.iter().filter(|(label, ..)| is_label(label)).take(usize::from(u16::MAX));
+    out.extend(u16::try_from(refused.clone().count()).expect("no more are taken").to_be_bytes());
+    for (label, version, why) in refused {
+        out.extend(version.unwrap_or(0).to_be_bytes());
+        put_label(&mut out, label);
+        out.extend(u32::try_from(why.len()).expect("a sentence is short").to_be_bytes());
+        out.extend(why.as_bytes());
+    }
+    let ring = given.ring.carry();
+    // In one allocation: a vector that grows leaves copies of keys behind.
+    let mut whole = Zeroizing::new(Vec::with_capacity(out.len() + ring.len()));
+    whole.extend(&out);
+    whole.extend(ring.iter());
+    whole
+}
+
+fn decode_given(store: &str, bytes: &[u8]) -> Result<Given, KeyError> {
+    let refused = || {
+        let (count, mut rest) = bytes.split_first_chunk()?;
+        let mut refused = Vec::new();
+        for _ in 0..u16::from_be_bytes(*count) {
+            let (version, more) = rest.split_first_chunk()?;
+            let (label, more) = take_label(more)?;
+            let (length, more) = more.split_first_chunk()?;
+            let (why, more) = more.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+            let version = Some(u32::from_be_bytes(*version)).filter(|&version| version != 0);
+            refused.push((label.to_owned(), version, str::from_utf8(why).ok()?.to_owned()));
+            rest = more;
+        }
+        Some((refused, rest))
+    };
+    let (refused, ring) = refused().ok_or_else(|| KeyError::altered(store, "what it gave by name"))?;
+    Ok(Given { ring: Ring::carried(store, ring)?, refused })
+}
+
+/// A label, behind its length.
+fn put_label(out: &mut Vec<u8>, label: &str) {
+    out.push(u8::try_from(label.len()).expect("a label's name is short"));
+    out.extend(label.as_bytes());
+}
+
+fn take_label(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let (&length, rest) = bytes.split_first()?;
+    let (label, rest) = rest.split_at_checked(length.into())?;
+    Some((str::from_utf8(label).ok().filter(|label| is_label(label))?, rest))
+}
+
 /// Answers a rank's request: what the holder of a job's secrets does where a key service keeps the anchors.
 #[must_use]
 pub fn answer(anchors: &dyn Anchorage, request: &[u8]) -> Vec<u8> {
@@ -117,10 +261,7 @@ impl<'r> Request<'r> {
                 let mark = if *direction == Direction::Forward { SET } else { PUT_BACK };
                 let mut out = [&[mark][..], &file[..], &encode_anchor(anchor)].concat();
                 // A file's labels are shorter than the byte says; one that is no label has nothing to say here.
-                for label in labels.iter().filter(|label| is_label(label)) {
-                    out.push(u8::try_from(label.len()).expect("a label's name is short"));
-                    out.extend(label.as_bytes());
-                }
+                labels.iter().filter(|label| is_label(label)).for_each(|label| put_label(&mut out, label));
                 out
             }
         }
@@ -137,9 +278,9 @@ impl<'r> Request<'r> {
         };
         let (anchor, mut rest) = rest.split_at_checked(ANCHOR_LENGTH)?;
         let mut labels = Vec::new();
-        while let Some((&length, more)) = rest.split_first() {
-            let (label, more) = more.split_at_checked(length.into())?;
-            labels.push(str::from_utf8(label).ok().filter(|label| is_label(label))?);
+        while !rest.is_empty() {
+            let (label, more) = take_label(rest)?;
+            labels.push(label);
             rest = more;
         }
         Some(Request::Set { file, labels, anchor: decode_anchor(anchor)?, direction })
@@ -163,6 +304,8 @@ const OLDER: u8 = 1;
 const NOT_ANCHORED: u8 = 2;
 const AWAY: u8 = 3;
 const ANCHOR_LENGTH: usize = 8 + 32;
+/// So long an answer about labels does for others who ask the same.
+const MOMENT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -182,6 +325,27 @@ mod tests {
         assert_eq!(Request::decode(&bytes), Some(get));
         for length in 0..bytes.len() {
             assert_eq!(Request::decode(&bytes[..length]), None);
+        }
+    }
+
+    #[test]
+    fn labels_arrive_with_what_was_refused() {
+        let wanted = |label: &str, version, writing| Wanted { label: label.to_owned(), version, writing };
+        let both = vec![wanted("clinical", Some(3), false), wanted("b", None, true)];
+        let bytes = encode_wanted(&both);
+        assert_eq!(decode_wanted(&bytes), Some(both));
+        for length in 1..bytes.len() {
+            assert!(decode_wanted(&bytes[..length]).is_none_or(|wanted| wanted.len() < 2), "{length}");
+        }
+        let mut ring = Ring::empty(String::new());
+        ring.create("clinical", None).unwrap();
+        let refused =
+            vec![("b".to_owned(), None, "nobody granted it".to_owned()), ("c".to_owned(), Some(2), "no".into())];
+        let bytes = encode_given(&Given { ring, refused: refused.clone() });
+        let arrived = decode_given("there", &bytes[1..]).unwrap();
+        assert_eq!((arrived.refused, arrived.ring.labels().len()), (refused, 1));
+        for length in 1..bytes.len() {
+            assert!(decode_given("there", &bytes[1..length]).is_err(), "{length}");
         }
     }
 }

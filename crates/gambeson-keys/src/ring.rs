@@ -218,7 +218,7 @@ impl Ring {
     }
 
     /// A version whose keys may be used now.
-    fn in_force(&self, label: &str, number: u32) -> Result<&Version, KeyError> {
+    pub(crate) fn in_force(&self, label: &str, number: u32) -> Result<&Version, KeyError> {
         let version = self.version(label, number)?;
         if version.wrapping.is_wiped() {
             return Err(KeyError::Forked { store: self.store.clone() });

@@ -100,11 +100,7 @@ impl Access {
             Found::Folder(place) => {
                 asking(self.passphrase_file.as_deref(), |ask| Store::open(&place, ask)).map(Store::into_keys)
             }
-            Found::Service(place, _) => {
-                let client = client(&place)?;
-                let ring = client.ring(None, Want::Most, Purpose::Use)?;
-                Ok(client.keys(ring))
-            }
+            Found::Service(place, _) => Ok(client(&place)?.keys()),
         }
     }
 }

@@ -145,11 +145,13 @@ pub fn keys_for(
     // An older version that is served longer is no way round: what is new is not to be sealed with that.
     if let Some(since) = newest.expires.filter(|_| writing && newest.is_over(now)) {
         let reason = format!("version {} of label \"{label}\" expired on {}", newest.number, date(since));
-        return Err(refusal(reason, &format!("its administrator can rotate it: gambeson key rotate {label}")));
+        let remedy = format!("gambeson key expire {label} --on never, or rotate it: gambeson key rotate {label}");
+        return Err(refusal(reason, &format!("its administrator can extend it: {remedy}")));
     }
     entry.narrowed(rights, until).in_force(now).ok_or_else(|| {
-        let reason = format!("the lifetime of all versions of label \"{label}\" is over");
-        refusal(reason, &format!("its administrator can extend it: gambeson key expire {label}"))
+        let last = entry.versions().iter().filter_map(|version| version.expires).max().unwrap_or(now);
+        let reason = format!("label \"{label}\" expired on {}, with all its versions", date(last));
+        refusal(reason, &format!("its administrator can extend it: gambeson key expire {label} --on never"))
     })
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use gambeson_keys::{Anchor, Anchorage, Direction, Effect, KeyError, KeyRing, Ring};
+use gambeson_keys::{Anchor, Anchorage, Direction, Effect, Given, Giver, KeyError, KeyRing, Ring, Wanted};
 use gambeson_launch::Error as Told;
 use gambeson_launch::partitions::{Change, Listed, Record};
 use gambeson_launch::requester;
@@ -47,6 +47,13 @@ pub struct Partitions {
     pub address: String,
     /// The hash of its key.
     pub key: String,
+}
+
+/// Asks a site's key services for labels by their names.
+#[derive(Debug)]
+pub struct ByName {
+    client: Client,
+    purpose: Purpose,
 }
 
 /// Why one of several services did not serve.
@@ -112,10 +119,18 @@ impl Client {
         }
     }
 
-    /// What serves the keys of a ring from here on: the service keeps the anchors.
+    /// What serves keys from here on: the service is asked for each label by its name, when it is used, and keeps the
+    /// anchors.
     #[must_use]
-    pub fn keys(&self, ring: Ring) -> KeyRing {
-        KeyRing::new(ring, Ok(Box::new(self.clone())))
+    pub fn keys(&self) -> KeyRing {
+        let ring = Ring::new(self.place().to_string(), []);
+        KeyRing::new(ring, Ok(Box::new(self.clone()))).asking(Box::new(self.by_name(Purpose::Use)))
+    }
+
+    /// Who asks for labels by their names, for one purpose.
+    #[must_use]
+    pub fn by_name(&self, purpose: Purpose) -> ByName {
+        ByName { client: self.clone(), purpose }
     }
 
     /// Makes a label.
@@ -161,12 +176,16 @@ impl Client {
         self.done(&Question::Grant { label: label.to_owned(), grant })
     }
 
-    /// Takes a role's rights away.
+    /// Takes rights away from all of these roles, or from none; for each of them the grants that remain: those by which they
+    /// still have something, and those of some of them.
     ///
     /// # Errors
     /// As [`Client::rotate`].
-    pub fn revoke(&self, label: &str, who: &str) -> Result<(), KeyError> {
-        self.done(&Question::Revoke { label: label.to_owned(), who: who.to_owned() })
+    pub fn revoke(&self, label: &str, who: &[String]) -> Result<Vec<(String, Vec<Grant>)>, KeyError> {
+        match self.ask(&Question::Revoke { label: label.to_owned(), who: who.to_vec() })? {
+            Answer::Remaining(remaining) => Ok(remaining),
+            _ => Err(self.foreign()),
+        }
     }
 
     /// What taking in another ring's labels would do.
@@ -421,6 +440,23 @@ impl std::fmt::Debug for Client {
     }
 }
 
+impl Giver for ByName {
+    fn give(&self, wanted: &[Wanted]) -> Result<Option<Given>, KeyError> {
+        let want = |writing| if writing { Want::Write } else { Want::Most };
+        let wanted = wanted.iter().cloned();
+        let wanted =
+            wanted.map(|Wanted { label, version, writing }| wire::Wanted { label, version, want: want(writing) });
+        let question = Question::KeysByName { wanted: wanted.collect(), purpose: self.purpose.clone() };
+        match self.client.ask(&question)? {
+            Answer::KeysByName { ring, refused } => {
+                let ring = Ring::carried(&self.client.place().to_string(), ring.as_bytes())?;
+                Ok(Some(Given { ring, refused }))
+            }
+            _ => Err(self.client.foreign()),
+        }
+    }
+}
+
 impl Anchorage for Client {
     fn anchor(&self, file: &[u8; 16]) -> Result<Option<Anchor>, KeyError> {
         match self.ask(&Question::Anchor { file: *file })? {
@@ -467,7 +503,8 @@ impl Question {
 
     /// Whether asking twice could do something twice. An anchor that is recorded again is the same one.
     fn changes(&self) -> bool {
-        self.handler() == ASK && !matches!(self, Question::Keys { .. } | Question::SetAnchor { .. })
+        self.handler() == ASK
+            && !matches!(self, Question::Keys { .. } | Question::KeysByName { .. } | Question::SetAnchor { .. })
     }
 }
 

@@ -117,12 +117,35 @@ impl Snapshot<'_> {
         read().map_err(self.place.sqlite("reading the names of its records"))
     }
 
-    /// Where a file was last.
+    /// Where a file was last, as far as the label is still the one that it was bound to: who makes one of the name of a label
+    /// that was removed has no say over that one's files.
     ///
     /// # Errors
     /// As [`Snapshot::label`].
     pub fn anchor(&self, file: &[u8; 16]) -> Result<Option<AnchorRow>, Error> {
-        Ok(self.anchors(file, 1)?.pop())
+        let Some(last) = self.anchors(file, 1)?.pop() else { return Ok(None) };
+        let is_there = !matches!(self.standing(LABEL, &last.label)?, Standing::Absent | Standing::Missing);
+        let life = if is_there { self.life(&last.label)? } else { 0 };
+        Ok(Some(last).filter(|last| last.number >= life))
+    }
+
+    /// The number of the row that the label of this name begins with, if there was one of its name before.
+    ///
+    /// # Errors
+    /// As [`Snapshot::label`].
+    pub fn life(&self, label: &str) -> Result<u64, Error> {
+        let first = || {
+            let removed = "SELECT coalesce(max(number), 0) FROM log INDEXED BY log_records \
+                           WHERE record = ?1 AND sealed IS NULL";
+            let record = key(LABEL, label);
+            let number = |row: &rusqlite::Row<'_>| rows::unsigned(row, 0);
+            let removed = self.connection.prepare_cached(removed)?.query_row([&record], number)?;
+            let made = "SELECT coalesce(min(number), ?2 + 1) FROM log INDEXED BY log_records \
+                        WHERE record = ?1 AND number > ?2";
+            let removed = i64::try_from(removed).unwrap_or(i64::MAX - 1);
+            self.connection.prepare_cached(made)?.query_row((&record, removed), number)
+        };
+        first().map_err(self.place.sqlite(READING_LOG))
     }
 
     /// Where a file was, from the latest on.

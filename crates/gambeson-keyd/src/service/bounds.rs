@@ -28,12 +28,12 @@ pub(super) fn question(bytes: &[u8]) -> Result<Question, String> {
 
 fn check(question: &Question) -> Result<(), String> {
     match question {
-        Question::Keys { labels, purpose, .. } => {
-            names(labels.as_deref().unwrap_or_default(), LABELS_MAX)?;
-            match purpose {
-                Purpose::ExportTo(recipient) => short("the recipient's public key", recipient),
-                Purpose::Use | Purpose::Job(_) | Purpose::Export => Ok(()),
-            }
+        Question::Keys { labels, purpose: what_for, .. } => {
+            names(labels.as_deref().unwrap_or_default(), LABELS_MAX).and_then(|()| purpose(what_for))
+        }
+        Question::KeysByName { wanted, purpose: what_for } => {
+            at_most("labels and versions", wanted.len(), WANTED_MAX)?;
+            wanted.iter().try_for_each(|wanted| name(&wanted.label)).and_then(|()| purpose(what_for))
         }
         Question::SetAnchor { labels, .. } => names(labels, FILE_LABELS_MAX),
         Question::Create { label, .. }
@@ -41,7 +41,11 @@ fn check(question: &Question) -> Result<(), String> {
         | Question::Expire { label, .. }
         | Question::Delete { label } => name(label),
         Question::Grant { label, grant } => name(label).and_then(|()| short("who it is granted to", &grant.who)),
-        Question::Revoke { label, who } => name(label).and_then(|()| short("whom it is revoked from", who)),
+        Question::Revoke { label, who } => {
+            at_most("grants", who.len(), LABELS_MAX)?;
+            name(label)?;
+            who.iter().try_for_each(|who| short("whom it is revoked from", who))
+        }
         Question::Import { agreed, .. } => {
             let labels: Vec<_> = agreed.iter().map(|(label, _)| label.clone()).collect();
             names(&labels, LABELS_MAX)
@@ -59,6 +63,13 @@ fn check(question: &Question) -> Result<(), String> {
         | Question::Compare { .. }
         | Question::Partitions
         | Question::Status => Ok(()),
+    }
+}
+
+fn purpose(purpose: &Purpose) -> Result<(), String> {
+    match purpose {
+        Purpose::ExportTo(recipient) => short("the recipient's public key", recipient),
+        Purpose::Use | Purpose::Job(_) | Purpose::Export => Ok(()),
     }
 }
 
@@ -124,7 +135,9 @@ fn shown(name: &str) -> String {
 /// Labels of one question, and of one job.
 pub(super) const LABELS_MAX: usize = 1000;
 /// Of one file (docs/file-format.md).
-const FILE_LABELS_MAX: usize = 1024;
+const FILE_LABELS_MAX: usize = gambeson_proto::file::table::LABELS_MAX;
+/// Those of a file with many labels, in several versions.
+const WANTED_MAX: usize = 4 * FILE_LABELS_MAX;
 const HOSTS_MAX: usize = 10_000;
 /// Longer than names of people, hosts and keys, in bytes.
 const WORD_MAX: usize = 512;
@@ -164,7 +177,7 @@ mod tests {
             (keys(vec!["twice".into(), "twice".into()]), "named twice"),
             (keys(vec!["x".repeat(65_200)]), "is no name of a label"),
             (question(&encode(&Question::Delete { label: "a/b".into() })), "is no name of a label"),
-            (question(&encode(&Question::Revoke { label: "a".into(), who: "x".repeat(600) })), "has 600 bytes"),
+            (question(&encode(&Question::Revoke { label: "a".into(), who: vec!["x".repeat(600)] })), "has 600 bytes"),
             (
                 question(&encode(&Question::Partition { name: "x".repeat(65), change: Change::Rotate })),
                 "is no name of a partition",

@@ -56,14 +56,31 @@ pub(super) fn rotate(
     Ok(Answer::Version(version))
 }
 
+/// `officer`: he may end lifetimes, of labels that he does not administer, too, and not extend them.
 pub(super) fn expire(
     change: &mut Transaction<'_>,
     who: &Who,
+    officer: bool,
     label: &str,
-    version: Option<u32>,
-    expires: Option<u64>,
+    (version, expires): (Option<u32>, Option<u64>),
 ) -> Result<Answer, Error> {
-    let mut record = administered(change, who, label, "expire")?;
+    let ends = |held: &gambeson_keys::Version| {
+        version.is_some_and(|number| number != held.number)
+            || expires.is_some_and(|end| held.expires.is_none_or(|held| end <= held))
+    };
+    let of_officer = officer.then(|| change.label(label)).transpose()?.flatten();
+    let mut record = match of_officer {
+        Some(record) if record.entry.versions().iter().all(ends) => record,
+        Some(record) if access::decide(label, Some(&record), who, Right::Administer, now()).is_err() => {
+            let answer = format!(
+                "as an officer {} ends lifetimes and revokes grants, and gives nothing; who administers label \"{label}\" can \
+                 extend it",
+                name(who)
+            );
+            return Err(refuse(change, who, "expire", Some(label), "an officer does not extend lifetimes", answer));
+        }
+        _ => administered(change, who, label, "expire")?,
+    };
     record.expire(version, expires)?;
     let event = Event::new(events::EXPIRE, who).label(label).about("version", version);
     change.put_label(&record, &with_end(event, expires))?;
@@ -90,17 +107,71 @@ pub(super) fn grant(change: &mut Transaction<'_>, who: &Who, label: &str, grant:
     Ok(Answer::Done)
 }
 
-pub(super) fn revoke(change: &mut Transaction<'_>, who: &Who, label: &str, whose: &str) -> Result<Answer, Error> {
-    let mut record = administered(change, who, label, "revoke")?;
-    let Some(grant) = record.revoke(whose) else {
-        let why =
-            format!("{whose} has no grant to label \"{label}\"; `gambeson key show {label}` lists those there are");
-        return Err(Error::Senseless { why });
+/// Has somebody administer a label, by what is said on the service's own host: whoever did so may have left. What else he may
+/// stays, if that has no end; what he may read or write is not for here.
+///
+/// # Errors
+/// When there is no such label, or that is nobody.
+pub(crate) fn administer(change: &mut Transaction<'_>, by: &Who, label: &str, whom: &str) -> Result<Rights, Error> {
+    check_role(whom).map_err(|why| Error::Senseless { why })?;
+    if whom.ends_with('*') {
+        return Err(Error::Senseless {
+            why: format!("{whom} is not one; name who is to administer label \"{label}\""),
+        });
+    }
+    let Some(mut record) = change.label(label)? else {
+        return Err(Error::Senseless {
+            why: format!("there is no label \"{label}\"; `gambeson key list` of an officer lists all"),
+        });
     };
+    let held = record.grants.iter().find(|grant| grant.who == whom && grant.until.is_none());
+    let given = held.map_or_else(Rights::default, |grant| grant.rights);
+    let given = given.or(Rights { administer: true, ..Rights::default() });
+    let event = Event::new(events::GRANT, by).label(label).about("to", whom).about("rights", rights(given));
+    record.grant(Grant::new(whom, given, None)?);
+    change.put_label(&record, &event)?;
+    Ok(given)
+}
+
+/// From all of these or from none. `officer`: he may, of labels that he does not administer, too.
+pub(super) fn revoke(
+    change: &mut Transaction<'_>,
+    who: &Who,
+    officer: bool,
+    label: &str,
+    whose: &[String],
+) -> Result<Answer, Error> {
+    let of_officer = officer.then(|| change.label(label)).transpose()?.flatten();
+    let mut record = match of_officer {
+        Some(record) => record,
+        None => administered(change, who, label, "revoke")?,
+    };
+    let mut revoked: Vec<Grant> = Vec::new();
+    for role in whose {
+        if revoked.iter().any(|grant| grant.who == *role) {
+            continue;
+        }
+        let Some(grant) = record.revoke(role) else {
+            let others = if whose.len() > 1 { ", so nobody's was taken away" } else { "" };
+            let why = format!(
+                "{role} has no grant to label \"{label}\"{others}; `gambeson key show {label}` lists those there are"
+            );
+            return Err(Error::Senseless { why });
+        };
+        revoked.push(grant);
+    }
     still_administered(&record, label)?;
-    let event = Event::new(events::REVOKE, who).label(label).about("from", whose);
-    change.put_label(&record, &event.about("rights", rights(grant.rights)))?;
-    Ok(Answer::Done)
+    for grant in &revoked {
+        let event = Event::new(events::REVOKE, who).label(label).about("from", grant.who.as_str());
+        change.put_label(&record, &event.about("rights", rights(grant.rights)))?;
+    }
+    let now = now();
+    let remain = |role: &str| {
+        let of_role = |grant: &&Grant| includes(&grant.who, role) || includes(role, &grant.who);
+        let in_force = record.grants.iter().filter(|grant| !grant.is_over(now));
+        in_force.filter(of_role).cloned().collect()
+    };
+    Ok(Answer::Remaining(revoked.iter().map(|grant| (grant.who.clone(), remain(&grant.who))).collect()))
 }
 
 /// What taking in another ring's labels would do here, or which of them somebody may not administer.
@@ -166,6 +237,11 @@ pub(super) fn import(
     Ok(Answer::Done)
 }
 
+/// Whether who has a role has what is granted to another: `user:*` is everybody.
+fn includes(granted: &str, role: &str) -> bool {
+    crate::rules::covers(&[granted.to_owned()], &[role.to_owned()])
+}
+
 /// A label that somebody may administer.
 fn administered(change: &mut Transaction<'_>, who: &Who, label: &str, wanted: &str) -> Result<LabelRecord, Error> {
     let record = change.label(label)?;
@@ -184,7 +260,7 @@ fn still_administered(record: &LabelRecord, label: &str) -> Result<(), Error> {
     Err(Error::Senseless {
         why: format!(
             "then nobody could administer label \"{label}\" without end; grant that to somebody first (`gambeson key grant \
-             {label} WHO --administer`), or delete the label"
+             {label} WHO --administer`, or on the service's host `gambeson keyd administer {label} WHO`), or delete the label"
         ),
     })
 }

@@ -70,7 +70,7 @@ impl Desk {
         let question = asked(&mut request);
         let question = question.and_then(|question| {
             match question {
-                Question::Keys { .. } => self.duty.gives()?,
+                Question::Keys { .. } | Question::KeysByName { .. } => self.duty.gives()?,
                 _ => self.duty.changes()?,
             }
             Ok(question)
@@ -85,6 +85,13 @@ impl Desk {
                     uses::keys(change, &who, labels, want, &purpose)
                 });
             }
+            Ok(Question::KeysByName { wanted, purpose }) => {
+                let duty = self.duty.clone();
+                self.submit(request, move |change| {
+                    duty.gives()?;
+                    uses::keys_by_name(change, &who, wanted, &purpose)
+                });
+            }
             Ok(Question::SetAnchor { file, labels, generation, root, back }) => {
                 let anchor = gambeson_keys::Anchor { generation, root };
                 self.change(request, move |change| uses::set_anchor(change, &who, &file, &labels, &anchor, back));
@@ -97,7 +104,9 @@ impl Desk {
                 self.change(request, move |change| changes::rotate(change, &who, &label, expires));
             }
             Ok(Question::Expire { label, version, expires }) => {
-                self.change(request, move |change| changes::expire(change, &who, &label, version, expires));
+                let officer = crate::rules::covers(&self.rules.officers, &who.roles);
+                let end = (version, expires);
+                self.change(request, move |change| changes::expire(change, &who, officer, &label, end));
             }
             Ok(Question::Delete { label }) => {
                 self.change(request, move |change| changes::delete(change, &who, &label));
@@ -106,7 +115,8 @@ impl Desk {
                 self.change(request, move |change| changes::grant(change, &who, &label, grant));
             }
             Ok(Question::Revoke { label, who: whose }) => {
-                self.change(request, move |change| changes::revoke(change, &who, &label, &whose));
+                let officer = crate::rules::covers(&self.rules.officers, &who.roles);
+                self.change(request, move |change| changes::revoke(change, &who, officer, &label, &whose));
             }
             Ok(Question::Import { ring, agreed }) => {
                 let may = crate::rules::covers(&self.rules.create, &who.roles);

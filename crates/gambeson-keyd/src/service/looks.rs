@@ -90,13 +90,19 @@ fn state(record: &LabelRecord, who: &Who, officer: bool, now: u64) -> LabelState
     }
 }
 
-/// Rows of the log: all of them for officers, those of a label for who administers it.
+/// Rows of the log: all of them for officers, those of a label for who administers it, and not those of another label that
+/// had its name before.
 fn log(desk: &Desk, who: &Who, officer: bool, label: Option<String>, from: u64, limit: u32) -> Result<Answer, Error> {
     may_audit(desk, who, officer, label.as_deref())?;
     let (rows, tail) = desk.database.read(|here| {
         let rows = match &label {
             None => here.log(from, limit as usize)?,
-            Some(label) => here.log_of(label, from, limit as usize)?,
+            Some(label) => {
+                let life = if officer { 0 } else { here.life(label)? };
+                let mut rows = here.log_of(label, from, limit as usize)?;
+                rows.retain(|row| row.number >= life);
+                rows
+            }
         };
         Ok((rows, here.tail()?))
     })?;
@@ -108,6 +114,12 @@ fn aside(desk: &Desk, who: &Who, officer: bool, label: Option<String>) -> Result
     may_audit(desk, who, officer, label.as_deref())?;
     let mut rows = desk.database.aside(usize::MAX)?;
     rows.retain(|row| label.is_none() || row.label == label);
+    if let Some(label) = label.filter(|_| !officer) {
+        // Numbers of these are no numbers of the log.
+        let began =
+            desk.database.read(|here| Ok(here.log(here.life(&label)?, 1)?.first().map_or(0, |row| row.time)))?;
+        rows.retain(|row| row.time >= began);
+    }
     let rows = rows.split_off(rows.len().saturating_sub(ROWS_MAX as usize));
     Ok(Answer::Log(rows, desk.database.tail().to_string()))
 }

@@ -33,7 +33,7 @@ use crate::rules::Rules;
 use crate::standby::{Doing, Duty, FollowerState, Standing};
 use crate::wire::{ASK, ENDPOINT, LENGTH_MAX, LOOK};
 use crate::{Database, Error};
-pub(crate) use changes::{effect_of, number_of};
+pub(crate) use changes::{administer, effect_of, number_of};
 use desk::Desk;
 pub(crate) use desk::who;
 

@@ -76,9 +76,17 @@ fn the_first_anchor_binds_a_file_to_its_label() {
     assert_eq!(held(&database), Some(2));
     let refusals = log(&database).iter().filter(|event| *event == "refusal").count();
     assert_eq!(refusals, 2 + 6 + 1);
-    // Without its label nobody has rights to it.
+    // Without its label nobody has rights to it, and who makes another of that name has none over what was.
     delete(&database, "clinical").unwrap();
     assert!(matches!(set(&database, &ann, None, at(3), Direction::Forward), Err(Error::Refused { .. })));
+    assert_eq!(held(&database), Some(2));
+    create(&database, "clinical").unwrap();
+    assert_eq!(held(&database), None);
+    assert!(matches!(set(&database, &ann, None, at(1), Direction::Back), Err(Error::Refused { .. })));
+    let life = database.read(|snapshot| snapshot.life("clinical")).unwrap();
+    let first = database.read(|snapshot| snapshot.log(life, 1)).unwrap().remove(0);
+    assert_eq!((first.event.as_str(), first.label.as_deref()), ("create", Some("clinical")));
+    assert_eq!(database.read(|snapshot| snapshot.life("open.data")).unwrap(), 3);
 }
 
 #[test]

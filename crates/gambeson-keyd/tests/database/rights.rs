@@ -82,7 +82,7 @@ fn grants_and_versions_end_when_they_should() {
     let ended = expires(&record, "bob", NOW + 50).unwrap_err();
     assert!(ended.answer.contains("to user:bob ended on"), "{}", ended.answer);
     let over = expires(&record, "ann", NOW + 100).unwrap_err();
-    assert!(over.answer.contains("gambeson key expire clinical"), "{}", over.answer);
+    assert!(over.answer.contains("gambeson key expire clinical --on never"), "{}", over.answer);
     // What is over is not given; what is served on is.
     assert_eq!(record.rotate(None), Ok(2));
     let entry = keys_for("clinical", Some(&record), &person("ann"), ReadAndWrite, NOW + 100).unwrap();

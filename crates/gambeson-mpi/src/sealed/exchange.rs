@@ -46,7 +46,7 @@ impl SealedEngine {
         let mut own = Vec::new();
         for access in plan.accesses() {
             let region = access.share.region;
-            if let Err(error) = self.file.check_writable(region) {
+            if let Err(error) = self.file.begin_writing(region) {
                 failed.get_or_insert(failure(self, &error));
                 continue;
             }

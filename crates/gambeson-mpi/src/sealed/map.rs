@@ -146,7 +146,9 @@ fn offers(
     let mut makers = Vec::with_capacity(maps.len());
     for (place, (label, known)) in labels.iter().zip(known).enumerate() {
         let Some(who) = all.chunks(maps.len()).position(|may| may[place] == 1) else {
-            let why = known.map_or_else(|error| error.to_string(), |_| "it is here for reading alone".to_owned());
+            let alone = || "it is here for reading alone".to_owned();
+            let told = |_| keys.refused_writing(label).map_or_else(alone, |told| told.to_string());
+            let why = known.map_or_else(|error| error.to_string(), told);
             let what = format!("{name}: no rank may write under label \"{label}\" of the map; this one: {why}");
             return Err(Failure::new(mpi.abi.class.access, what));
         };

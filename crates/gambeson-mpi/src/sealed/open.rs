@@ -84,10 +84,11 @@ pub(super) fn open_head(
     let access = Access::of(mpi, ranks, &file)?;
     let leader = if place.is_writable {
         let Some(leader) = access.signers.first().copied() else {
-            let what = format!(
-                "{}: it is opened for writing, and no rank has a key that may write to it; open it for reading (MPI_MODE_RDONLY), or ask its owner for an export of a label that may write",
-                place.name
-            );
+            let why = match file.refused_writing() {
+                Some(told) => told.to_string(),
+                None => "no rank has a key that may write to it; open it for reading (MPI_MODE_RDONLY), or ask its owner for an export of a label that may write".to_owned(),
+            };
+            let what = format!("{}: it is opened for writing, and {why}", place.name);
             return Err(Failure::new(mpi.abi.class.access, what));
         };
         let begun = (ranks.rank == leader)
@@ -124,7 +125,10 @@ fn make(mpi: &'static Mpi, ranks: Ranks, place: Place<'_>, keys: &dyn Keys, new:
     let all = ranks.gather(mpi, &[i64::from(may)])?;
     let Some(maker) = all.iter().position(|&may| may == 1) else {
         let why = match label {
-            Ok(_) => format!("label \"{}\" is here for reading alone", new.label),
+            Ok(_) => {
+                let told = keys.refused_writing(&new.label).map(|told| told.to_string());
+                told.unwrap_or_else(|| format!("label \"{}\" is here for reading alone", new.label))
+            }
             Err(error) => error.to_string(),
         };
         let what =

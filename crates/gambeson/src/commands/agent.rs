@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread;
 
 use gambeson_interpose::connections::{Socket, sockets};
-use gambeson_launch::wire::Variable;
+use gambeson_launch::wire::{Secret, Variable};
 use gambeson_site::holder;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -215,7 +215,8 @@ impl Keeper {
                     // Whatever a key service takes to answer, nothing else waits for it.
                     thread::spawn(move || {
                         let answer = holder::call(&job, &name, &question).ok().flatten();
-                        frames.send(&Frame::Answer(number, answer.map_or_else(Vec::new, |answer| answer.to_vec())))
+                        let answer = answer.map_or_else(Secret::default, |answer| answer.as_slice().into());
+                        frames.send(&Frame::Answer(number, answer))
                     });
                 }
                 Some(Frame::Run { .. } | Frame::Input(_) | Frame::Signal(_) | Frame::Answer(..)) => {}

@@ -20,7 +20,7 @@ use clap::Args;
 use gambeson_interpose::connections::{inodes, other_end};
 use gambeson_keys::OF_JOB;
 use gambeson_keys::rank::RING;
-use gambeson_keys::relay::ANCHOR;
+use gambeson_keys::relay::{ANCHOR, LABELS};
 use gambeson_launch::descendants;
 use gambeson_launch::wire::{Text, Variable};
 use gambeson_proto::credential::Credential;
@@ -71,7 +71,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let frames = Arc::new(Frames::new(stdout));
     let questions = Arc::new(Questions::default());
     if let Some(job) = &job {
-        for name in [ANCHOR, RING] {
+        for name in [ANCHOR, RING, LABELS] {
             let (questions, frames) = (questions.clone(), frames.clone());
             job.answer_by(name, move |question| questions.ask(&frames, name, question));
         }

@@ -1,5 +1,6 @@
 //! `gambeson keyd`: the key service of a site.
 
+mod administer;
 mod standby;
 
 use std::fmt::Write as _;
@@ -58,6 +59,7 @@ enum Action {
     Status(Report),
     Verify(Verify),
     Promote(standby::Promote),
+    Administer(administer::Administer),
     Backup(Backup),
     Restore(Restore),
     MasterKey(ChangeMaster),
@@ -190,6 +192,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Action::Status(report) => report.execute()?,
         Action::Verify(verify) => verify.execute()?,
         Action::Promote(promote) => promote.execute()?,
+        Action::Administer(administer) => administer.execute()?,
         Action::Backup(backup) => backup.execute()?,
         Action::Restore(restore) => restore.execute()?,
         Action::MasterKey(change) => change.execute()?,

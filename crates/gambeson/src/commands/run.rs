@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use gambeson_keys::relay::{self, ANCHOR};
+use gambeson_keyd::wire::Purpose;
+use gambeson_keys::relay::{self, ANCHOR, LABELS, Labels};
 use gambeson_keys::{OF_JOB, rank};
 use gambeson_proto::credential::{Credential, Tuning};
 use gambeson_proto::ledger::State;
@@ -214,6 +215,8 @@ fn run(
             job.answer_by(rank::RING, move |request| {
                 rank::answer(relaying.ring_of(request).map_err(|error| error.to_string()))
             });
+            let labels = Labels::new(Box::new(client.by_name(Purpose::Job(job_id))));
+            job.answer_by(LABELS, move |request| labels.answer(request));
             job.answer_by(ANCHOR, move |question| Zeroizing::new(relay::answer(&client, question)));
         }
         ForJob::NoStore | ForJob::Without(_) => {}

@@ -8,8 +8,10 @@
 use std::io::{self, Read, Write};
 use std::sync::{Mutex, PoisonError};
 
-use gambeson_launch::wire::{self, Text, Variable};
+use gambeson_keyd::wire;
+use gambeson_launch::wire::{Secret, Text, Variable};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 /// One word of either side.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +31,8 @@ pub(crate) enum Frame {
     /// To the agent: a question of one of the job's processes to the holder of its secrets: its number, its name, and what is
     /// asked.
     Question(u32, String, Vec<u8>),
-    /// To the host: the answer to that; without any, nobody has one.
-    Answer(u32, Vec<u8>),
+    /// To the host: the answer to that, which may have keys; without any, nobody has one.
+    Answer(u32, Secret),
     /// To the agent: the command has ended, with what a shell has for its status. What follows is the ranks' pages.
     Ended(u8),
 }
@@ -46,7 +48,7 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Frame>> {
     if length > LENGTH_MAX {
         return Err(io::Error::other("what came is no frame"));
     }
-    let mut bytes = vec![0; length];
+    let mut bytes = Zeroizing::new(vec![0; length]);
     from.read_exact(&mut bytes)?;
     wire::decode(&bytes).map(Some).map_err(io::Error::other)
 }
@@ -62,7 +64,8 @@ impl<W: Write> Frames<W> {
     pub(crate) fn send(&self, frame: &Frame) -> io::Result<()> {
         let bytes = wire::encode(frame);
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-        self.with(|to| to.write_all(&[&length.to_be_bytes()[..], &bytes].concat()).and_then(|()| to.flush()))
+        let whole = Zeroizing::new([&length.to_be_bytes()[..], &bytes].concat());
+        self.with(|to| to.write_all(&whole).and_then(|()| to.flush()))
     }
 
     /// Sends what a reader brings until its end, each part as `make` has it, and the end as an empty part.

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use gambeson_launch::wire::Secret;
 use zeroize::Zeroizing;
 
 use super::frame::{Frame, Frames};
@@ -18,7 +19,7 @@ pub(crate) struct Questions(Mutex<Waiting>);
 #[derive(Default)]
 struct Waiting {
     next: u32,
-    waiting: BTreeMap<u32, Sender<Vec<u8>>>,
+    waiting: BTreeMap<u32, Sender<Secret>>,
 }
 
 impl Questions {
@@ -33,11 +34,11 @@ impl Questions {
         let sent = frames.send(&Frame::Question(number, name.to_owned(), question.to_vec()));
         let answer = sent.ok().and_then(|()| answered.recv_timeout(PATIENCE).ok());
         self.waiting().waiting.remove(&number);
-        Zeroizing::new(answer.unwrap_or_default())
+        Zeroizing::new(answer.unwrap_or_default().as_bytes().to_vec())
     }
 
     /// An answer has come.
-    pub(crate) fn answered(&self, number: u32, answer: Vec<u8>) {
+    pub(crate) fn answered(&self, number: u32, answer: Secret) {
         if let Some(waits) = self.waiting().waiting.remove(&number) {
             // Who has waited long enough is gone.
             let _ = waits.send(answer);
@@ -73,9 +74,9 @@ mod tests {
                 seen.insert(text, number);
             }
         }
-        questions.answered(seen[&b"two"[..]], b"2".to_vec());
-        questions.answered(seen[&b"one"[..]], b"1".to_vec());
-        questions.answered(99, b"nobody's".to_vec());
+        questions.answered(seen[&b"two"[..]], b"2"[..].into());
+        questions.answered(seen[&b"one"[..]], b"1"[..].into());
+        questions.answered(99, b"nobody's"[..].into());
         assert_eq!((one.join().unwrap(), two.join().unwrap()), (b"1".to_vec(), b"2".to_vec()));
     }
 }

@@ -118,11 +118,11 @@ impl Accept {
                 warn(file.anchoring());
             }
             Some(_) if !examined.groups.is_empty() => {
+                let told = opener.handle()?.refused_writing().map(|told| told.to_string());
+                let why = told.unwrap_or_else(|| "none of its labels is here for writing".to_owned());
                 return Err(Failure::new(
                     crate::failure::Status::NotPermitted,
-                    format!(
-                        "{name}: closing it takes a key that may write, and none of its labels is here for writing"
-                    ),
+                    format!("{name}: closing it takes a key that may write, and {why}"),
                 ));
             }
             Some(_) => {

@@ -48,6 +48,14 @@ impl Held {
 }
 
 impl Keys for Held {
+    fn prepare(&self, labels: &[(&str, u32)]) {
+        self.ring.prepare(labels);
+    }
+
+    fn refused_writing(&self, label: &str) -> Option<KeyError> {
+        self.ring.refused_writing(label)
+    }
+
     fn label(&self, name: &str) -> Result<Label, KeyError> {
         self.ring.label(name)
     }

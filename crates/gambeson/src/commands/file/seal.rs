@@ -185,7 +185,9 @@ fn write(
 
 /// Labels that a file is to have: refused before anything is written, if they are not here.
 pub(super) fn check_labels(keys: &KeyRing, maps: &[Map]) -> Result<(), Failure> {
-    for name in maps.iter().filter_map(|map| map.label.as_deref()) {
+    let names: Vec<&str> = maps.iter().filter_map(|map| map.label.as_deref()).collect();
+    keys.require(&names)?;
+    for name in names {
         keys.sign(name, keys.label(name)?.version, b"gambeson: may this process write?")?;
     }
     Ok(())

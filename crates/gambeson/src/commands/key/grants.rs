@@ -10,8 +10,9 @@ use crate::keys::Access;
 
 /// Lets somebody use a label of a key service
 ///
-/// The rights take the place of those that they have. To administer is to rotate, expire, grant, revoke and delete: it is
-/// no right to read, so that an officer may revoke what he cannot open. To write is to read as well.
+/// The rights, and until when, take the place of what they were granted before. To administer is to rotate, expire, grant,
+/// revoke and delete: it is no right to read. To write is to read as well. Officers, whom the service's keyd.toml names, may
+/// revoke and end lifetimes without a grant; they grant nothing.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
 pub(super) struct Grant {
@@ -38,7 +39,8 @@ pub(super) struct Grant {
 
 /// Takes away what somebody may do with a label of a key service
 ///
-/// They get no key of it from then on. What they could read before, they can have kept: `gambeson key rotate` gives new
+/// From all of them, or from none if one has no grant. They get no key of it from then on, unless by another grant, as one to
+/// user:*, which is said. What they could read before, they can have kept: `gambeson key rotate` gives new
 /// files another key, and `gambeson file rekey` old ones.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
@@ -53,7 +55,7 @@ pub(super) struct Revoke {
 }
 
 /// A role; a name alone is a person's.
-fn role(text: &str) -> Result<String, String> {
+pub(crate) fn role(text: &str) -> Result<String, String> {
     let role = if text.contains(':') { text.to_owned() } else { format!("user:{text}") };
     check_role(&role).map(|()| role)
 }
@@ -78,14 +80,26 @@ impl Grant {
 impl Revoke {
     pub(super) fn execute(&self) -> Result<(), Failure> {
         let service = self.access.service("`gambeson key revoke`")?;
-        for who in &self.who {
-            service.revoke(&self.label, who)?;
-            println!(
-                "{who} gets nothing of label \"{}\" any more; what they have unwrapped they may have kept",
-                self.label
-            );
+        for (who, remaining) in service.revoke(&self.label, &self.who)? {
+            println!("{}", said(&self.label, &who, &remaining));
         }
         println!("`gambeson key rotate {}` gives new files another key", self.label);
         Ok(())
     }
+}
+
+/// What a revocation has come to.
+fn said(label: &str, who: &str, remaining: &[gambeson_keyd::Grant]) -> String {
+    if remaining.is_empty() {
+        return format!(
+            "{who} gets nothing of label \"{label}\" any more; what they have unwrapped they may have kept"
+        );
+    }
+    let each = |grant: &gambeson_keyd::Grant| {
+        let may = service::rights(grant.rights);
+        format!("{may} by the grant to {}, {}", grant.who, lifetime(grant.until))
+    };
+    let remaining: Vec<String> = remaining.iter().map(each).collect();
+    let whose = if who.ends_with('*') { "but some of them still may" } else { "but they still may" };
+    format!("the grant of label \"{label}\" to {who} is gone, {whose} {}", remaining.join("; "))
 }

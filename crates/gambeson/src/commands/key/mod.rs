@@ -15,6 +15,8 @@ use gambeson_proto::directory::{date, seconds};
 use gambeson_site::directory::now;
 
 pub(crate) use audit::as_json as row_as_json;
+pub(crate) use grants::role;
+pub(crate) use service::rights;
 
 use crate::failure::Failure;
 use crate::machine;

@@ -79,7 +79,7 @@ pub(super) fn show(service: &Client, name: &str, json: bool) -> Result<(), Failu
 }
 
 /// As `read+write`.
-pub(super) fn rights(rights: Rights) -> String {
+pub(crate) fn rights(rights: Rights) -> String {
     let named = [(rights.read || rights.write, "read"), (rights.write, "write"), (rights.administer, "administer")];
     named.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect::<Vec<_>>().join("+")
 }

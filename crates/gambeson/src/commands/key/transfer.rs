@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use data_encoding::HEXLOWER;
+use gambeson_keyd::client::Client;
 use gambeson_keyd::wire::{Purpose, Want};
 use gambeson_keys::recipient::{open, seal};
 use gambeson_keys::{
-    Cost, Effect, Entry, Rights, Ring, read_export, read_export_to, recipient_of, write_export, write_export_to,
+    Cost, Effect, Entry, Rights, Ring, Store, read_export, read_export_to, recipient_of, write_export, write_export_to,
 };
 
 use super::{future, lifetime, recipient};
@@ -88,9 +89,11 @@ pub(super) struct Import {
 
 impl Export {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let chosen = chosen(&self.access, &self.file, &self.labels, self.read_only, self.expires, Purpose::Export)?;
+        let source = Source::open(&self.access, &self.file)?;
         let of = format!("the export {}", self.file.display());
+        // A service notes what it has given: it is asked when nothing else is missing.
         let passphrase = new_passphrase(self.export_passphrase_file.as_deref(), &of)?;
+        let chosen = source.chosen(&self.labels, self.read_only, self.expires, Purpose::Export)?;
         write_export(&self.file, &chosen, &passphrase, Cost::DEFAULT)?;
         for entry in chosen.labels() {
             println!("{}: {}", self.file.display(), describe(entry));
@@ -102,10 +105,11 @@ impl Export {
 
 impl ExportWrapped {
     pub(super) fn execute(&self) -> Result<(), Failure> {
-        let purpose = Purpose::ExportTo(HEXLOWER.encode(&self.to));
-        let chosen = chosen(&self.access, &self.file, &self.labels, self.read_only, self.expires, purpose)?;
-        // Before anything is written: not every 32 bytes are a key.
+        let source = Source::open(&self.access, &self.file)?;
+        // Before anything is asked for: not every 32 bytes are a key.
         seal(&self.to, b"", &gambeson_proto::secret::Secret32::from_bytes([1; 32])).map_err(Failure::usage)?;
+        let purpose = Purpose::ExportTo(HEXLOWER.encode(&self.to));
+        let chosen = source.chosen(&self.labels, self.read_only, self.expires, purpose)?;
         write_export_to(&self.file, &chosen, &self.to, |info, master| {
             seal(&self.to, info, master).expect("it was sealed to before")
         })?;
@@ -117,25 +121,41 @@ impl ExportWrapped {
     }
 }
 
-/// Labels for somebody else, from a store or a key service, to go into a file that is not there yet.
-fn chosen(
-    access: &Access,
-    file: &Path,
-    labels: &[String],
-    read_only: bool,
-    expires: Option<u64>,
-    purpose: Purpose,
-) -> Result<Ring, Failure> {
-    if file.exists() {
-        let file = file.display();
-        return Err(Failure::usage(format!("{file} is there already, and stays as it is; name another file")));
+/// Where labels for somebody else are from.
+enum Source {
+    Service(Client),
+    Store(Box<Store>),
+}
+
+impl Source {
+    /// For a file that is not there yet. A service is not asked for anything.
+    fn open(access: &Access, file: &Path) -> Result<Self, Failure> {
+        if file.exists() {
+            let file = file.display();
+            return Err(Failure::usage(format!("{file} is there already, and stays as it is; name another file")));
+        }
+        Ok(match access.client()? {
+            Some(service) => Source::Service(service),
+            None => Source::Store(Box::new(access.open()?)),
+        })
     }
-    let rights = if read_only { Rights::Read } else { Rights::ReadAndWrite };
-    let want = if read_only { Want::Read } else { Want::Write };
-    Ok(match access.client()? {
-        Some(service) => service.ring(Some(labels.to_vec()), want, purpose)?.extract(labels, rights, expires)?,
-        None => access.open()?.ring().extract(labels, rights, expires)?,
-    })
+
+    fn chosen(
+        &self,
+        labels: &[String],
+        read_only: bool,
+        expires: Option<u64>,
+        purpose: Purpose,
+    ) -> Result<Ring, Failure> {
+        let rights = if read_only { Rights::Read } else { Rights::ReadAndWrite };
+        let want = if read_only { Want::Read } else { Want::Write };
+        Ok(match self {
+            Source::Service(service) => {
+                service.ring(Some(labels.to_vec()), want, purpose)?.extract(labels, rights, expires)?
+            }
+            Source::Store(store) => store.ring().extract(labels, rights, expires)?,
+        })
+    }
 }
 
 impl Import {
