@@ -13,6 +13,11 @@ pub enum Error {
         /// Where.
         path: String,
     },
+    /// There is no backup where one is named.
+    NoBackup {
+        /// Where.
+        path: String,
+    },
     /// A database, or another file, is there already.
     Exists {
         /// Where.
@@ -161,6 +166,9 @@ impl fmt::Display for Error {
         match self {
             Self::NoDatabase { path } => {
                 write!(out, "there is no key database {path}; make one with `gambeson keyd init`, or restore a backup")
+            }
+            Self::NoBackup { path } => {
+                write!(out, "there is no backup {path}; name a file that `gambeson keyd backup` has made")
             }
             Self::Exists { path } => write!(out, "{path} is there already, and it stays as it is; name another place"),
             Self::Exposed { path, why } => write!(out, "the key database {path} is refused: {why}"),

@@ -30,8 +30,8 @@ impl File {
         let name = path.display();
         if matches!(fs::symlink_metadata(path), Err(cause) if cause.kind() == io::ErrorKind::NotFound) {
             return Err(MasterError::Refused(format!(
-                "there is no master key file:{name}; put the file back, or make a new key service with it: `gambeson keyd init \
-                 --master-key file:{name}`"
+                "there is no master key file:{name}; put the file back from where its copy is kept: what it has wrapped opens \
+                 with nothing else"
             )));
         }
         let bytes = read_secret(path).map_err(|why| {

@@ -132,11 +132,11 @@ impl From<KeyError> for Failure {
 
 impl From<gambeson_keyd::Error> for Failure {
     fn from(error: gambeson_keyd::Error) -> Self {
-        use gambeson_keyd::Error::{Exists, InUse, Keys, NoDatabase, Rules, Senseless, Site, System};
+        use gambeson_keyd::Error::{Exists, InUse, Keys, NoBackup, NoDatabase, Rules, Senseless, Site, System};
         let status = match &error {
             Keys(of) => Failure::from(of.clone()).status,
             Senseless { .. } | Exists { .. } => Status::Usage,
-            NoDatabase { .. } | InUse { .. } | Site { .. } => Status::Unavailable,
+            NoDatabase { .. } | NoBackup { .. } | InUse { .. } | Site { .. } => Status::Unavailable,
             Rules { .. } => Status::Policy,
             System { .. } => Status::System,
             _ => Status::Refused,

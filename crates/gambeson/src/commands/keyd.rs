@@ -14,6 +14,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use gambeson_keyd::Database;
 use gambeson_keyd::control::{self, Command, Control, Controlled, Reply, administrator};
+use gambeson_keyd::database::master_of;
 use gambeson_keyd::page::{self, Page};
 use gambeson_keyd::rules::{PORT, Rules};
 use gambeson_keyd::service::{Service, Setup};
@@ -148,13 +149,14 @@ struct Backup {
 
 /// Puts a backup into the place of a database that is not there
 ///
-/// It is verified first. What was done after the backup is missing: the command says how far its log goes.
+/// It is verified first. What was done after the backup is missing: the command says how far its log goes. The backup has to
+/// be a file of who runs this, with mode 0600; and its master key has to be there again.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
 struct Restore {
     /// The backup
     file: PathBuf,
-    /// The master key, if no file beside the database says which it is
+    /// The master key, if it is not the one that the backup names
     #[arg(long, value_name = "PLACE")]
     master_key: Option<Place>,
     #[command(flatten)]
@@ -381,10 +383,7 @@ impl Restore {
         if let Some(beside) = database.parent().filter(|beside| !beside.as_os_str().is_empty()) {
             make_folder(beside)?;
         }
-        let master = match &self.master_key {
-            Some(place) => self.files.master_at(place)?,
-            None => self.files.master_key()?,
-        };
+        let master = self.master()?;
         let found = Database::restore(&self.file, &database, master.as_ref(), &administrator())?;
         self.files.remember_master(&[&master.name()])?;
         println!(
@@ -397,6 +396,27 @@ impl Restore {
         println!("log         ends with {}; what was done after {last} is missing", found.tail);
         println!("next        gambeson keyd serve");
         Ok(())
+    }
+}
+
+impl Restore {
+    /// The master key: the one that is named here, or else by the backup.
+    fn master(&self) -> Result<Box<dyn MasterKey>, Failure> {
+        if let Some(place) = &self.master_key {
+            return self.files.master_at(place);
+        }
+        let (file, name) = (self.file.display(), master_of(&self.file)?);
+        let place: Place = name.parse().map_err(failed)?;
+        // Whoever has altered a backup must not choose the module that root loads, nor the server that is asked.
+        let known = self.files.masters().is_ok_and(|known| known.contains(&name));
+        if !known && !matches!(place, Place::File(_)) {
+            return Err(Failure::usage(format!(
+                "the backup {file} says that its master key is {name}; if that is so, say it: --master-key '{name}'"
+            )));
+        }
+        self.files.master_at(&place).map_err(|why| {
+            why.at(&format!("the backup {file} names its master key, and --master-key another place where that is now"))
+        })
     }
 }
 
@@ -472,8 +492,8 @@ impl Files {
         let path = self.master_file();
         let text = fs::read_to_string(&path).map_err(|error| {
             Failure::unavailable(format!(
-                "{} does not say which master key it is ({error}); make a database with `gambeson keyd init`, or name its \
-                 master key in that file",
+                "{} does not say which master key it is ({error}); write the place of the master key into that file, as \
+                 `gambeson keyd init` had printed it",
                 path.display()
             ))
         })?;
