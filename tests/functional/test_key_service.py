@@ -324,7 +324,20 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
         since = administrator.does(*site.keyd("verify")).split("ends with ")[1].split()[0]
     assert "as they were written" in administrator.does(*site.keyd("verify", "--since", since))
     assert administrator(*site.keyd("restore", str(backup))).returncode == USAGE
+    # On a new host: nothing of the folder is there but the file of the master key.
     site.forget()
+    (site.folder / "keyd" / "keys.db.master").unlink()
+    master_key = site.folder / "keyd" / "master-key"
+    away = master_key.rename(site.root / "master-key")
+    assert "there is no backup" in administrator.refuses(UNAVAILABLE, *site.keyd("restore", "none.db"))
+    refused = administrator.refuses(NOT_PERMITTED, *site.keyd("restore", str(backup)))
+    assert f"there is no master key file:{master_key}" in refused and "--master-key" in refused, refused
+    assert not site.database.exists() and "init" not in refused
+    said = administrator.does(*site.keyd("restore", "--master-key", f"file:{away}", str(backup)))
+    assert "1 label" in said
+    site.forget()
+    (site.folder / "keyd" / "keys.db.master").unlink()
+    away.rename(master_key)
     said = administrator.does(*site.keyd("restore", str(backup)))
     assert "1 labels" in said and "what was done after" in said
     assert "never ended with" in administrator.refuses(REFUSED, *site.keyd("verify", "--since", since))
@@ -336,6 +349,17 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
     site.forget()
     refused = administrator(*site.keyd("restore", str(site.root / "altered.db")))
     assert refused.returncode == REFUSED and not site.database.exists(), refused
+
+
+def test_who_does_not_see_the_folder_is_told_whose_it_is(site: KeySite) -> None:
+    for words in ("status", "serve", "verify", "backup", "promote", "restore"):
+        more = [str(site.root / "other.db")] if words in ("backup", "restore") else []
+        command = ["setpriv", "--reuid", "65534", "--clear-groups", str(site.gambeson)]
+        done = subprocess.run(
+            [*command, *site.keyd(words, *more)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == NOT_PERMITTED and "is root's and closed to you" in done.stderr, done
+        assert "run this as root" in done.stderr
 
 
 def test_another_master_key(site: KeySite) -> None:

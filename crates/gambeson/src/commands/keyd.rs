@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -207,7 +207,7 @@ impl Init {
             return self.follow(primary);
         }
         let database = self.files.database();
-        if database.exists() {
+        if self.files.is_there()? {
             return Err(gambeson_keyd::Error::Exists { path: database.display().to_string() }.into());
         }
         let (master, made) = self.master()?;
@@ -262,6 +262,7 @@ impl Serve {
             .map_err(|cause| Failure::system(format!("signals cannot be waited for ({cause})")))?;
         more_descriptors();
         let folder = self.files.folder();
+        self.files.is_there()?;
         let mut rules = Rules::read(&folder.join("keyd.toml"))?;
         if !self.listen.is_empty() {
             rules.listen.clone_from(&self.listen);
@@ -315,7 +316,7 @@ impl Report {
     fn execute(&self) -> Result<(), Failure> {
         let Some(reply) = control::command(&self.files.socket(), &Command::Status) else {
             let database = self.files.database();
-            let what = if database.exists() {
+            let what = if self.files.is_there()? {
                 format!("no service runs with {}; start it: gambeson keyd serve", database.display())
             } else {
                 format!("there is no database {}; make one: gambeson keyd init", database.display())
@@ -380,6 +381,7 @@ impl Backup {
 impl Restore {
     fn execute(&self) -> Result<(), Failure> {
         let database = self.files.database();
+        self.files.is_there()?;
         if let Some(beside) = database.parent().filter(|beside| !beside.as_os_str().is_empty()) {
             make_folder(beside)?;
         }
@@ -422,6 +424,8 @@ impl Restore {
 
 impl ChangeMaster {
     fn execute(&self) -> Result<(), Failure> {
+        // Before another master key is made.
+        self.files.must_be_there()?;
         let mut given = None;
         let new = asking(self.new_passphrase_file.as_deref(), |ask| {
             let mut remember = |prompt: &str| {
@@ -477,6 +481,20 @@ impl Files {
         path.into()
     }
 
+    /// Whether there is a database; nobody knows to whom its folder is closed.
+    fn is_there(&self) -> Result<bool, Failure> {
+        let database = self.database();
+        database.try_exists().map_err(|error| closed(&database, &error))
+    }
+
+    fn must_be_there(&self) -> Result<PathBuf, Failure> {
+        let database = self.database();
+        if self.is_there()? {
+            return Ok(database);
+        }
+        Err(gambeson_keyd::Error::NoDatabase { path: database.display().to_string() }.into())
+    }
+
     /// Where the service that has the database open takes commands.
     fn socket(&self) -> PathBuf {
         self.beside(".control")
@@ -516,10 +534,7 @@ impl Files {
 
     /// Opens the database by the first of its master keys that does.
     fn open(&self) -> Result<Database, Failure> {
-        let database = self.database();
-        if !database.exists() {
-            return Err(gambeson_keyd::Error::NoDatabase { path: database.display().to_string() }.into());
-        }
+        let database = self.must_be_there()?;
         let mut refused = None;
         for name in self.masters()? {
             let place: Place = name.parse().map_err(failed)?;
@@ -593,6 +608,23 @@ fn foreign() -> Failure {
 
 fn unmade(path: &Path, error: &std::io::Error) -> Failure {
     Failure::unavailable(format!("{} cannot be written ({error})", path.display()))
+}
+
+/// Says whose a folder is that hides a file from this user.
+fn closed(path: &Path, error: &io::Error) -> Failure {
+    let folder = path.ancestors().skip(1).find_map(|folder| Some((folder, fs::metadata(folder).ok()?.uid())));
+    match folder {
+        Some((folder, owner)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let (folder, path) = (folder.display(), path.display());
+            let (whose, who) = match owner {
+                0 => ("root's".to_owned(), "root".to_owned()),
+                uid => (format!("user {uid}'s"), "that user".to_owned()),
+            };
+            let what = format!("the folder {folder} is {whose} and closed to you, so {path} cannot be seen; run this as {who}");
+            Failure::new(Status::NotPermitted, what)
+        }
+        _ => Failure::unavailable(format!("{} cannot be looked at ({error})", path.display())),
+    }
 }
 
 /// Makes a folder that nobody else may enter, if it is not there.

@@ -36,9 +36,10 @@ pub(super) struct Promote {
 impl Promote {
     pub(super) fn execute(&self) -> Result<(), Failure> {
         let Some(reply) = control::command(&self.files.socket(), &Command::Promote { force: self.force }) else {
+            let database = self.files.must_be_there()?;
             return Err(Failure::unavailable(format!(
                 "no service runs with {}; start it first: gambeson keyd serve",
-                self.files.database().display()
+                database.display()
             )));
         };
         let Reply::Promoted(term, tail) = told(reply)? else { return Err(foreign()) };
