@@ -197,6 +197,10 @@ def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Pe
     ann.does("key", "export", "--read-only", "--export-passphrase-file", words, "out.keys", "clinical")
     carl = Person(served.gambeson, served.root / "carl", None)
     carl.does("key", "init", "--key-file")
+    own = ["--passphrase-file", words, str(ann.home / "out.keys")]
+    refused = carl.refuses(NOT_PERMITTED, "key", "import", *own)
+    assert "--export-passphrase-file" in refused and "unlock" not in refused, refused
+    assert "--export-passphrase-file" in ann.refuses(USAGE, "key", "export", "other.keys", "clinical")
     carl.does("key", "import", "--export-passphrase-file", words, str(ann.home / "out.keys"))
     file = sealed(ann)
     assert carl.does("file", "cat", str(file)) == TEXT
@@ -371,8 +375,12 @@ def test_another_master_key(site: KeySite) -> None:
         ann.does("key", "create", "clinical")
         administrator.does(*site.keyd("backup", str(backup)))
         place = f"file:{site.root}/new-master-key"
+        assert "(--new-passphrase-file)" in administrator.refuses(NOT_PERMITTED, *site.keyd("master-key", place))
+        assert not (site.root / "new-master-key").exists()
         said = administrator.does(*site.keyd("master-key", "--new-passphrase-file", new, "--new-database-key", place))
-        assert place in said and "backups from before" in said
+        assert place in said and f"the last backups before this open with file:{site.folder}/keyd/master-key" in said
+        said = administrator.does(*site.keyd("master-key", "--new-passphrase-file", new, place))
+        assert "it was that already" in said and "backups" not in said
         assert ann.labels() == {"clinical": 1}
     refused = administrator(*site.keyd("serve"))
     assert refused.returncode == NOT_PERMITTED and "passphrase is not that of" in refused.stderr, refused

@@ -50,8 +50,7 @@ impl File {
         let salt = before[MAGIC.len() + 12..].try_into().expect("it is the rest");
         let passphrase = ask(&format!("Passphrase of the master key {name}: ")).ok_or_else(|| {
             MasterError::Refused(format!(
-                "the master key file:{name} is locked: nobody gives its passphrase; name a file with it (--passphrase-file), or \
-                 start this again where somebody can be asked"
+                "the master key file:{name} is locked, and nobody gives its passphrase"
             ))
         })?;
         let key = cipher::open(&Passphrase::new(passphrase).key(&cost, salt), before, sealed).ok_or_else(|| {
@@ -108,8 +107,7 @@ fn new_passphrase(path: &Path, ask: &mut Ask<'_>) -> Result<Passphrase, MasterEr
     let name = path.display();
     let nobody = || {
         MasterError::Refused(format!(
-            "a new master key file:{name} needs a passphrase, and nobody gives one; name a file with it (--passphrase-file), or \
-             start this again where somebody can be asked"
+            "a new master key file:{name} needs a passphrase, and nobody gives one"
         ))
     };
     let first = Passphrase::new(ask(&format!("New passphrase of the master key {name}: ")).ok_or_else(nobody)?);

@@ -310,6 +310,30 @@ fn asking_for<T>(
     }
 }
 
+/// Opens an export with its passphrase.
+pub(crate) fn asking_of_export<T>(
+    export: &Path,
+    file: Option<&Path>,
+    mut open: impl FnMut(&mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<T, KeyError>,
+) -> Result<T, Failure> {
+    let mut nobody = false;
+    let opened = asking(file, |ask| {
+        open(ask).inspect_err(|error| nobody |= matches!(error, KeyError::Locked { .. }))
+    });
+    opened.map_err(|failure| match nobody {
+        // It is no store: nothing unlocks it, and its passphrase is another than the store's.
+        true => Failure::new(
+            Status::NotPermitted,
+            format!(
+                "the export {} is under a passphrase of its own, and there is no terminal to ask on; name a file with it: \
+                 --export-passphrase-file FILE",
+                export.display()
+            ),
+        ),
+        false => failure,
+    })
+}
+
 /// A passphrase that exists; `None`: there is nobody to ask.
 pub(crate) fn passphrase(file: Option<&Path>, prompt: &str) -> Result<Option<Passphrase>, Failure> {
     match file {
@@ -318,8 +342,9 @@ pub(crate) fn passphrase(file: Option<&Path>, prompt: &str) -> Result<Option<Pas
     }
 }
 
-/// A passphrase that does not exist yet: typed twice, and long enough.
-pub(crate) fn new_passphrase(file: Option<&Path>, of: &str) -> Result<Passphrase, Failure> {
+/// A passphrase that does not exist yet: typed twice, and long enough; or from the file that an option names.
+pub(crate) fn new_passphrase(file: Option<&Path>, option: &str, of: &str) -> Result<Passphrase, Failure> {
+    let nobody = || nobody(option);
     let first = passphrase(file, &format!("New passphrase of {of}: "))?.ok_or_else(nobody)?;
     if first.is_short() {
         return Err(Failure::usage(format!(
@@ -428,8 +453,8 @@ impl Drop for Hidden<'_> {
 }
 
 /// What is said when a passphrase is wanted and there is no terminal.
-fn nobody() -> Failure {
-    Failure::usage("there is no terminal to ask for a passphrase on; name a file with it: --passphrase-file FILE")
+fn nobody(option: &str) -> Failure {
+    Failure::usage(format!("there is no terminal to ask for a passphrase on; name a file with it: {option} FILE"))
 }
 
 fn locked(error: KeyError) -> Failure {

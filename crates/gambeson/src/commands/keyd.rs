@@ -165,8 +165,8 @@ struct Restore {
 
 /// Has another master key wrap the database's key, also while the service runs
 ///
-/// Nothing else changes, and all goes on. Backups from before open with the old master key alone. --new-database-key seals
-/// all records anew, for who fears that somebody has learned the old database key.
+/// Nothing else changes, and all goes on. A backup opens with what was the master key when it was made. --new-database-key
+/// seals all records anew, for who fears that somebody has learned the old database key.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
 struct ChangeMaster {
@@ -247,7 +247,7 @@ impl Init {
                 format!("file:{}", beside.join("master-key").display()).parse().map_err(failed)?
             }
         };
-        asking(self.files.passphrase_file.as_deref(), |ask| gambeson_master::make(&place, ask))
+        asking(self.files.passphrase_file.as_deref(), "--passphrase-file", |ask| gambeson_master::make(&place, ask))
     }
 }
 
@@ -427,7 +427,7 @@ impl ChangeMaster {
         // Before another master key is made.
         self.files.must_be_there()?;
         let mut given = None;
-        let new = asking(self.new_passphrase_file.as_deref(), |ask| {
+        let new = asking(self.new_passphrase_file.as_deref(), "--new-passphrase-file", |ask| {
             let mut remember = |prompt: &str| {
                 let passphrase = ask(prompt);
                 given.clone_from(&passphrase);
@@ -453,7 +453,12 @@ impl ChangeMaster {
         self.files.remember_master(&[&new.name()])?;
         let when = if made == Made::Now { "made now" } else { "which was there" };
         println!("master key  {}, {when}", new.name());
-        println!("            backups from before open with {} alone", old.join(", "));
+        if old.iter().any(|name| *name == new.name()) {
+            println!("            it was that already");
+        } else {
+            println!("            the last backups before this open with {}, and older ones with", old.join(", "));
+            println!("            what was the master key when they were made");
+        }
         if self.new_database_key {
             println!("records     sealed anew, under another database key");
         }
@@ -523,7 +528,7 @@ impl Files {
     }
 
     fn master_at(&self, place: &Place) -> Result<Box<dyn MasterKey>, Failure> {
-        asking(self.passphrase_file.as_deref(), |ask| gambeson_master::open(place, ask))
+        asking(self.passphrase_file.as_deref(), "--passphrase-file", |ask| gambeson_master::open(place, ask))
     }
 
     fn master_key(&self) -> Result<Box<dyn MasterKey>, Failure> {
@@ -570,22 +575,30 @@ fn remember(path: &Path, names: &[&str]) -> Result<(), Failure> {
     written.map_err(|error| unmade(path, &error))
 }
 
-/// Runs what may ask for a passphrase, which comes from a file or from who sits at the terminal.
+/// Runs what may ask for a passphrase, which comes from a file, which an option names, or from who sits at the terminal.
 fn asking<T>(
     file: Option<&Path>,
+    option: &str,
     run: impl FnOnce(&mut gambeson_master::Ask<'_>) -> Result<T, MasterError>,
 ) -> Result<T, Failure> {
-    let mut failure = None;
+    let (mut failure, mut nobody) = (None, false);
     let outcome = run(&mut |prompt| match keys::secret(file, prompt) {
-        Ok(secret) => secret,
+        Ok(secret) => {
+            nobody = secret.is_none();
+            secret
+        }
         Err(cause) => {
             failure.get_or_insert(cause);
             None
         }
     });
-    match failure {
-        Some(failure) => Err(failure),
-        None => outcome.map_err(failed),
+    match (failure, outcome) {
+        (Some(failure), _) => Err(failure),
+        (None, Err(error)) if nobody => Err(Failure::new(
+            Status::NotPermitted,
+            format!("{error}; name a file with it ({option}), or start this again where somebody can be asked"),
+        )),
+        (None, outcome) => outcome.map_err(failed),
     }
 }
 

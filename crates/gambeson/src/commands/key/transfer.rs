@@ -12,7 +12,7 @@ use gambeson_keys::{
 
 use super::{future, lifetime, recipient};
 use crate::failure::{Failure, STATUSES, Status};
-use crate::keys::{Access, asking, confirm, new_passphrase};
+use crate::keys::{Access, asking_of_export, confirm, new_passphrase};
 
 /// Writes labels into a file for somebody else
 ///
@@ -90,7 +90,7 @@ impl Export {
     pub(super) fn execute(&self) -> Result<(), Failure> {
         let chosen = chosen(&self.access, &self.file, &self.labels, self.read_only, self.expires, Purpose::Export)?;
         let of = format!("the export {}", self.file.display());
-        let passphrase = new_passphrase(self.export_passphrase_file.as_deref(), &of)?;
+        let passphrase = new_passphrase(self.export_passphrase_file.as_deref(), "--export-passphrase-file", &of)?;
         write_export(&self.file, &chosen, &passphrase, Cost::DEFAULT)?;
         for entry in chosen.labels() {
             println!("{}: {}", self.file.display(), describe(entry));
@@ -197,7 +197,8 @@ impl Import {
     /// What is in the file.
     fn given(&self) -> Result<Ring, Failure> {
         let Some(public) = recipient_of(&self.file)? else {
-            return asking(self.export_passphrase_file.as_deref(), |ask| read_export(&self.file, || ask(&self.file)));
+            let file = self.export_passphrase_file.as_deref();
+            return asking_of_export(&self.file, file, |ask| read_export(&self.file, || ask(&self.file)));
         };
         let path = recipient::place(self.recipient_key.as_deref());
         let (own, private) = recipient::read(&path)?;
