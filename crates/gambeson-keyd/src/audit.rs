@@ -226,7 +226,10 @@ impl std::str::FromStr for Tail {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let none = || format!("\"{text}\" is no end of a log; it is NUMBER:HASH, as `gambeson key audit` prints it");
+        let none = || format!(
+            "\"{text}\" is no end of a log; it is NUMBER:HASH, as `gambeson key audit --verify` and \
+             `gambeson keyd verify` print it"
+        );
         let (number, hash) = text.split_once(':').ok_or_else(none)?;
         let hash = data_encoding::HEXLOWER.decode(hash.as_bytes()).ok().and_then(|hash| hash.try_into().ok());
         Ok(Tail { number: number.parse().map_err(|_| none())?, hash: hash.ok_or_else(none)? })

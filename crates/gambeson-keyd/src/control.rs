@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! command   length u32 | Command, in postcard
-//! reply     length u32 | Result<Reply, sentence>
+//! reply     length u32 | Result<Reply, Refusal>
 //! ```
 //! Who runs as the service does, or as root, may: he could read its memory as well.
 
@@ -72,6 +72,15 @@ pub enum Reply {
     Promoted(u64, String),
 }
 
+/// Why it does not.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The status that a command ends with which does the same to files.
+    pub status: u8,
+    /// The sentence.
+    pub sentence: String,
+}
+
 /// How a service is.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct State {
@@ -90,7 +99,7 @@ pub struct State {
 }
 
 /// Opens a master key at a place, with its passphrase.
-pub type OpenMaster = dyn Fn(&str, Option<Secret>) -> Result<Box<dyn MasterKey>, String> + Send + Sync;
+pub type OpenMaster = dyn Fn(&str, Option<Secret>) -> Result<Box<dyn MasterKey>, Refusal> + Send + Sync;
 
 /// What commands act on.
 pub struct Controlled {
@@ -104,6 +113,8 @@ pub struct Controlled {
     pub duty: Arc<Duty>,
     /// Opens master keys, and remembers which one is meant from here on.
     pub open_master: Box<OpenMaster>,
+    /// What is told of an error.
+    pub refuse: fn(Error) -> Refusal,
 }
 
 /// A socket that is served until it is dropped.
@@ -149,12 +160,21 @@ impl Controlled {
             return;
         }
         let Ok(command) = receive(&mut stream) else { return };
-        let reply: Result<Reply, String> = self.obey(command).map_err(|error| error.to_string());
+        let reply = self.obey(command);
         // Who is gone needs no answer.
         let _ = send(&mut stream, &reply);
     }
 
-    fn obey(&self, command: Command) -> Result<Reply, Error> {
+    fn obey(&self, command: Command) -> Result<Reply, Refusal> {
+        if let Command::Master { place, passphrase, new_database_key } = command {
+            let new = (self.open_master)(&place, passphrase)?;
+            let changed = self.database.change_master(new.as_ref(), new_database_key, &administrator());
+            return changed.map(|()| Reply::Changed).map_err(self.refuse);
+        }
+        self.answer(command).map_err(self.refuse)
+    }
+
+    fn answer(&self, command: Command) -> Result<Reply, Error> {
         let database = &self.database;
         match command {
             Command::Status => Ok(Reply::Status(State {
@@ -170,11 +190,7 @@ impl Controlled {
                 Ok(Reply::Promoted(database.role().1, tail.to_string()))
             }
             Command::Backup(to) => Ok(Reply::Copied(database.backup(Path::new(to.as_os()))?.to_string())),
-            Command::Master { place, passphrase, new_database_key } => {
-                let new = (self.open_master)(&place, passphrase).map_err(|why| Error::Senseless { why })?;
-                database.change_master(new.as_ref(), new_database_key, &administrator())?;
-                Ok(Reply::Changed)
-            }
+            Command::Master { .. } => Err(Error::Senseless { why: "it takes a master key that is open".to_owned() }),
             Command::Verify { since } => {
                 let since = since.map(|since| since.parse()).transpose().map_err(|why| Error::Senseless { why })?;
                 let found = database.verify(since.as_ref())?;
@@ -200,11 +216,10 @@ pub fn administrator() -> Who {
 /// Has the service whose socket this is do something. Nothing: none serves there.
 ///
 /// # Errors
-/// Its sentence.
-pub fn command(path: &Path, command: &Command) -> Option<Result<Reply, String>> {
+/// What it says, or why it says nothing.
+pub fn command(path: &Path, command: &Command) -> Option<io::Result<Result<Reply, Refusal>>> {
     let mut stream = UnixStream::connect(path).ok()?;
-    let reply = send(&mut stream, command).and_then(|()| receive::<Result<Reply, String>>(&mut stream));
-    Some(reply.unwrap_or_else(|cause| Err(format!("the service at {} does not answer ({cause})", path.display()))))
+    Some(send(&mut stream, command).and_then(|()| receive(&mut stream)))
 }
 
 /// A path, as a command carries it.

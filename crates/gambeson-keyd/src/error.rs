@@ -23,6 +23,15 @@ pub enum Error {
         /// Where.
         path: String,
     },
+    /// A backup cannot be made where it is wanted.
+    Unmade {
+        /// Where.
+        path: String,
+        /// What was said.
+        why: String,
+        /// As whom it was tried.
+        user: u32,
+    },
     /// Others could read or write it.
     Exposed {
         /// Where.
@@ -171,6 +180,11 @@ impl fmt::Display for Error {
                 write!(out, "there is no backup {path}; name a file that `gambeson keyd backup` has made")
             }
             Self::Exists { path } => write!(out, "{path} is there already, and it stays as it is; name another place"),
+            Self::Unmade { path, why, user } => write!(
+                out,
+                "the backup {path} cannot be made ({why}); who has the database open makes it, as user {user}, and needs a \
+                 folder that is there and that he may write in"
+            ),
             Self::Exposed { path, why } => write!(out, "the key database {path} is refused: {why}"),
             Self::InUse { path } => {
                 write!(out, "another process has the key database {path} open; it is one service's at a time")

@@ -132,11 +132,11 @@ impl From<KeyError> for Failure {
 
 impl From<gambeson_keyd::Error> for Failure {
     fn from(error: gambeson_keyd::Error) -> Self {
-        use gambeson_keyd::Error::{Exists, InUse, Keys, NoBackup, NoDatabase, Rules, Senseless, Site, System};
+        use gambeson_keyd::Error::{Exists, InUse, Keys, NoBackup, NoDatabase, Rules, Senseless, Site, System, Unmade};
         let status = match &error {
             Keys(of) => Failure::from(of.clone()).status,
             Senseless { .. } | Exists { .. } => Status::Usage,
-            NoDatabase { .. } | NoBackup { .. } | InUse { .. } | Site { .. } => Status::Unavailable,
+            NoDatabase { .. } | NoBackup { .. } | Unmade { .. } | InUse { .. } | Site { .. } => Status::Unavailable,
             Rules { .. } => Status::Policy,
             System { .. } => Status::System,
             _ => Status::Refused,
@@ -147,10 +147,11 @@ impl From<gambeson_keyd::Error> for Failure {
 
 impl From<gambeson_launch::Error> for Failure {
     fn from(error: gambeson_launch::Error) -> Self {
-        use gambeson_launch::Error::{Rules, Senseless, Unavailable};
+        use gambeson_launch::Error::{NotPermitted, Rules, Senseless, Unavailable};
         let status = match &error {
             Senseless(_) => Status::Usage,
             Rules(_) => Status::Policy,
+            NotPermitted(_) => Status::NotPermitted,
             Unavailable(_) => Status::Unavailable,
             _ => Status::Refused,
         };

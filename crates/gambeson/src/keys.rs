@@ -316,22 +316,34 @@ pub(crate) fn asking_of_export<T>(
     file: Option<&Path>,
     mut open: impl FnMut(&mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<T, KeyError>,
 ) -> Result<T, Failure> {
-    let mut nobody = false;
-    let opened = asking(file, |ask| {
-        open(ask).inspect_err(|error| nobody |= matches!(error, KeyError::Locked { .. }))
-    });
-    opened.map_err(|failure| match nobody {
-        // It is no store: nothing unlocks it, and its passphrase is another than the store's.
-        true => Failure::new(
+    let mut last = None;
+    let opened = asking(file, |ask| open(ask).inspect_err(|error| last = Some(error.clone())));
+    opened.map_err(|failure| match last {
+        // Else a passphrase's file or the terminal failed.
+        Some(error @ (KeyError::Locked { .. } | KeyError::Altered { .. })) => of_export(export, error),
+        _ => failure,
+    })
+}
+
+/// What is said of an export: it is no store, so nothing unlocks it, and no backup has it.
+pub(crate) fn of_export(export: &Path, error: KeyError) -> Failure {
+    let name = export.display();
+    match error {
+        KeyError::Locked { .. } => Failure::new(
             Status::NotPermitted,
             format!(
-                "the export {} is under a passphrase of its own, and there is no terminal to ask on; name a file with it: \
-                 --export-passphrase-file FILE",
-                export.display()
+                "the export {name} is under a passphrase of its own, and there is no terminal to ask on; name a file with it: \
+                 --export-passphrase-file FILE"
             ),
         ),
-        false => failure,
-    })
+        KeyError::Altered { what, .. } => Failure::refused(format!(
+            "the export {name} was altered or is damaged: {what} is not what was written there; ask who sent it for another"
+        )),
+        KeyError::NoExport { .. } if matches!(export.try_exists(), Ok(false)) => {
+            Failure::unavailable(format!("there is no file {name}; name the export that was sent to you"))
+        }
+        error => error.into(),
+    }
 }
 
 /// A passphrase that exists; `None`: there is nobody to ask.
@@ -381,6 +393,9 @@ fn bytes_of(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let mut bytes = if file.as_os_str() == "-" {
         line(&mut io::stdin().lock()).map_err(|error| Failure::system(format!("stdin cannot be read ({error})")))?
     } else {
+        if matches!(file.try_exists(), Ok(false)) {
+            return Err(Failure::unavailable(format!("there is no passphrase file {}", file.display())));
+        }
         read_secret(file).map_err(|why| {
             Failure::refused(format!(
                 "the passphrase file {} can't be used: {why}; it has to be a file of yours that nobody else may read \

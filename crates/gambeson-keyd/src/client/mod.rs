@@ -54,6 +54,8 @@ enum Missed {
     Away(String, bool),
     /// It makes no changes.
     Standby(String),
+    /// Who answers there is another, or does not take this one.
+    Stranger(String),
 }
 
 impl Client {
@@ -232,7 +234,9 @@ impl Client {
             Ok(Answer::Status(status)) => Ok(status),
             Ok(_) => Err(self.foreign()),
             Err(Ok(refused)) => Err(refused),
-            Err(Err(Missed::Away(why, _) | Missed::Standby(why))) => Err(unreachable(self.place(), why)),
+            Err(Err(Missed::Away(why, _) | Missed::Standby(why) | Missed::Stranger(why))) => {
+                Err(unreachable(self.place(), why))
+            }
         };
         self.place().hosts().iter().enumerate().map(|(at, host)| (host.name.clone(), of(at))).collect()
     }
@@ -298,14 +302,20 @@ impl Client {
                 Err(Err(other)) => missed.push(other),
             }
         }
+        // That a file's anchor is not recorded is noted, whoever answered.
+        let anchors = matches!(question, Question::SetAnchor { .. });
+        let stranger = !anchors && missed.iter().any(|one| matches!(one, Missed::Stranger(_)));
         let standby = missed.iter().any(|one| matches!(one, Missed::Standby(_)));
         let why: Vec<_> = missed
             .into_iter()
             .map(|one| match one {
-                Missed::Away(why, _) | Missed::Standby(why) => why,
+                Missed::Away(why, _) | Missed::Standby(why) | Missed::Stranger(why) => why,
             })
             .collect();
         let why = why.join("; ");
+        if stranger {
+            return Err(KeyError::Exposed { store: self.place().to_string(), why });
+        }
         Err(unreachable(
             self.place(),
             match standby {
@@ -320,9 +330,23 @@ impl Client {
         let host = &self.place().hosts()[at];
         let bytes = wire::encode(question);
         let away = |cause: &gambeson_link::Error, begun| Missed::Away(format!("{}: {cause}", host.name), begun);
+        let unmet = |cause: gambeson_link::Error| match cause {
+            cause @ gambeson_link::Error::Refused(_) if !is_cut(&cause) => {
+                Missed::Stranger(format!("{}: {cause}", host.name))
+            }
+            gambeson_link::Error::Lost(why) => {
+                let why = why.split("; start what is to be attached to").next().unwrap_or_default();
+                let remedy = match why.contains("nobody listens") {
+                    true => "no key service runs there; its administrator starts it: gambeson keyd serve",
+                    false => "ask its administrator where it is",
+                };
+                Missed::Away(format!("{}: {why}; {remedy}", host.name), false)
+            }
+            cause => away(&cause, false),
+        };
         let mut again = true;
         let answer = loop {
-            let (there, was_there) = self.there(at).map_err(|cause| Err(away(&cause, false)))?;
+            let (there, was_there) = self.there(at).map_err(|cause| Err(unmet(cause)))?;
             match there.call(question.handler(), &bytes, ANSWER) {
                 Ok(answer) => break zeroize::Zeroizing::new(answer),
                 Err(cause) => {
@@ -459,7 +483,7 @@ impl Question {
 fn told(error: KeyError) -> Told {
     match error {
         KeyError::Unfit { why, .. } => Told::Senseless(why),
-        KeyError::NotGranted { why, .. } => Told::Refused(why),
+        KeyError::NotGranted { why, .. } => Told::NotPermitted(why),
         KeyError::Unreachable { .. } => Told::Unavailable(error.to_string()),
         error => Told::Refused(error.to_string()),
     }

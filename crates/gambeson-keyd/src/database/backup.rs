@@ -24,7 +24,12 @@ impl Database {
     /// When the file is there already or cannot be made.
     pub fn backup(&self, to: &Path) -> Result<Tail, Error> {
         let to = Place::new(to);
-        to.make()?;
+        to.make().map_err(|why| match why {
+            Error::System { path, why, .. } => {
+                Error::Unmade { path, why, user: rustix::process::geteuid().as_raw() }
+            }
+            why => why,
+        })?;
         let copied = self.0.shared.look(|connection, envelope| copy(connection, &to, envelope));
         if copied.is_err() {
             to.remove();

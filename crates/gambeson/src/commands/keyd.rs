@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use gambeson_keyd::Database;
-use gambeson_keyd::control::{self, Command, Control, Controlled, Reply, administrator};
+use gambeson_keyd::control::{self, Command, Control, Controlled, Refusal, Reply, administrator};
 use gambeson_keyd::database::master_of;
 use gambeson_keyd::page::{self, Page};
 use gambeson_keyd::rules::{PORT, Rules};
@@ -294,7 +294,8 @@ impl Serve {
             listening: listening.clone(),
             since: service.since(),
             duty: service.duty(),
-            open_master: Box::new(move |text, passphrase| change_to(&place, text, passphrase)),
+            open_master: Box::new(move |text, passphrase| change_to(&place, text, passphrase).map_err(refusal)),
+            refuse: |error| refusal(error.into()),
         };
         let control = Control::open(&self.files.socket(), controlled)?;
         let mut begun = format!("gambeson keyd: listening on {}\n", listening.join(", "));
@@ -554,15 +555,15 @@ impl Files {
 }
 
 /// Opens the master key that a running service is to change to, and remembers both until that is done.
-fn change_to(file: &Path, name: &str, passphrase: Option<Secret>) -> Result<Box<dyn MasterKey>, String> {
-    let place: Place = name.parse().map_err(|error: MasterError| error.to_string())?;
+fn change_to(file: &Path, name: &str, passphrase: Option<Secret>) -> Result<Box<dyn MasterKey>, Failure> {
+    let place: Place = name.parse().map_err(failed)?;
     let mut ask = |_: &str| passphrase.as_ref().map(|given| Zeroizing::new(given.as_bytes().to_vec()));
-    let master = gambeson_master::open(&place, &mut ask).map_err(|error| error.to_string())?;
+    let master = gambeson_master::open(&place, &mut ask).map_err(failed)?;
     let old = fs::read_to_string(file).unwrap_or_default();
     let old: Vec<String> = old.lines().map(str::to_owned).collect();
     // The old one first: until the change is made it is the one that opens.
     let names: Vec<_> = old.iter().map(String::as_str).filter(|one| *one != name).chain([name]).collect();
-    remember(file, &names).map_err(|failure| failure.to_string())?;
+    remember(file, &names)?;
     Ok(master)
 }
 
@@ -611,8 +612,16 @@ fn failed(error: MasterError) -> Failure {
     Failure::new(status, error.to_string())
 }
 
-fn told(reply: Result<Reply, String>) -> Result<Reply, Failure> {
-    reply.map_err(Failure::refused)
+/// What the service says, which ends this as it would without one.
+fn told(reply: io::Result<Result<Reply, Refusal>>) -> Result<Reply, Failure> {
+    let reply = reply.map_err(|cause| {
+        Failure::unavailable(format!("the service of this host does not answer at its socket ({cause}); start it again"))
+    })?;
+    reply.map_err(|Refusal { status, sentence }| Failure::new(Status::of_number(status), sentence))
+}
+
+fn refusal(failure: Failure) -> Refusal {
+    Refusal { status: failure.status as u8, sentence: failure.to_string() }
 }
 
 fn foreign() -> Failure {

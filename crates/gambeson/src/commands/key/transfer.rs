@@ -12,7 +12,7 @@ use gambeson_keys::{
 
 use super::{future, lifetime, recipient};
 use crate::failure::{Failure, STATUSES, Status};
-use crate::keys::{Access, asking_of_export, confirm, new_passphrase};
+use crate::keys::{Access, asking_of_export, confirm, new_passphrase, of_export};
 
 /// Writes labels into a file for somebody else
 ///
@@ -196,7 +196,7 @@ impl Import {
 
     /// What is in the file.
     fn given(&self) -> Result<Ring, Failure> {
-        let Some(public) = recipient_of(&self.file)? else {
+        let Some(public) = recipient_of(&self.file).map_err(|error| of_export(&self.file, error))? else {
             let file = self.export_passphrase_file.as_deref();
             return asking_of_export(&self.file, file, |ask| read_export(&self.file, || ask(&self.file)));
         };
@@ -214,7 +214,8 @@ impl Import {
                 ),
             ));
         }
-        Ok(read_export_to(&self.file, |info, sealed| open(&private, info, sealed))?)
+        read_export_to(&self.file, |info, sealed| open(&private, info, sealed))
+            .map_err(|error| of_export(&self.file, error))
     }
 }
 
