@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -158,6 +159,12 @@ def test_mistakes_are_said(served: KeySite, ann: Person, bob: Person) -> None:
     assert "nobody could administer" in ann.refuses(USAGE, "key", "grant", "clinical", "ann", "--read")
     assert "no label" in ann.refuses(NOT_PERMITTED, "key", "rotate", "other")
     assert "for stores in folders" in ann.refuses(USAGE, "key", "unlock")
+    assert "has no row of a label" in served.person("olga").refuses(UNAVAILABLE, "key", "audit", "nolabel")
+    for place in ("keyd:h1", "https://h1", "keyd:/h1"):
+        assert "a service is named as keyd://h1" in ann.refuses(USAGE, "key", "list", env={"GAMBESON_KEYS": place})
+    assert "there is no passphrase file /nope" in ann.refuses(
+        UNAVAILABLE, "key", "init", "--store", str(ann.home / "own"), "--passphrase-file", "/nope"
+    )
     # What is for services alone, with a store in a folder.
     carl = Person(served.gambeson, served.root / "carl", None)
     carl.does("key", "init", "--key-file")
@@ -173,7 +180,11 @@ def test_mistakes_are_said(served: KeySite, ann: Person, bob: Person) -> None:
         (f"keyd://{served.host}=127.0.0.1:{free_port()}", served.host),
     ]:
         done = ann("key", "list", "--store", place)
-        assert done.returncode in (USAGE, UNAVAILABLE) and why in done.stderr, done
+        # Who answers and is another is refused.
+        right = (REFUSED,) if place.startswith("keyd://elsewhere") else (USAGE, UNAVAILABLE)
+        assert done.returncode in right and why in done.stderr, done
+    away = ann.refuses(UNAVAILABLE, "key", "list", "--store", f"keyd://{served.host}=127.0.0.1:{free_port()}")
+    assert "no key service runs there" in away and "gambeson keyd serve" in away and "attached" not in away
 
 
 def test_who_may_make_labels(site: KeySite) -> None:
@@ -219,7 +230,9 @@ def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Pe
     altered = bytearray((ann.home / "wrapped.keys").read_bytes())
     altered[80] ^= 1
     (carl.home / "altered.keys").write_bytes(altered)
-    assert carl("key", "import", str(carl.home / "altered.keys")).returncode == REFUSED
+    said = carl.refuses(REFUSED, "key", "import", str(carl.home / "altered.keys"))
+    assert "the export" in said and "backup" not in said
+    assert "there is no file nothing.keys" in carl.refuses(UNAVAILABLE, "key", "import", "nothing.keys")
 
 
 def test_a_store_in_a_folder_moves_over(served: KeySite, ann: Person, bob: Person) -> None:
@@ -323,7 +336,7 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
         backup = site.root / "backup.db"
         said = administrator.does(*site.keyd("backup", str(backup)))
         assert "its log ends with" in said and backup.stat().st_mode & 0o777 == 0o600
-        assert "already" in administrator.refuses(REFUSED, *site.keyd("backup", str(backup)))
+        assert "already" in administrator.refuses(USAGE, *site.keyd("backup", str(backup)))
         ann.does("key", "create", "late")
         since = administrator.does(*site.keyd("verify")).split("ends with ")[1].split()[0]
     assert "as they were written" in administrator.does(*site.keyd("verify", "--since", since))
@@ -353,6 +366,56 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
     site.forget()
     refused = administrator(*site.keyd("restore", str(site.root / "altered.db")))
     assert refused.returncode == REFUSED and not site.database.exists(), refused
+
+
+def test_a_mistake_has_one_status(site: KeySite) -> None:
+    """With a running service and without one."""
+    administrator = site.administrator
+
+    def mistakes() -> None:
+        refused = administrator.refuses(UNAVAILABLE, *site.keyd("backup", "/nodir/x.db"))
+        assert "the backup /nodir/x.db cannot be made" in refused and "as user 0" in refused
+        there = str(site.passphrase)
+        assert "already" in administrator.refuses(USAGE, *site.keyd("backup", there))
+        for since in ("1:zz", "3:abc", "x"):
+            assert "`gambeson keyd verify`" in administrator.refuses(USAGE, *site.keyd("verify", "--since", since))
+        assert "never ended with" in administrator.refuses(REFUSED, *site.keyd("verify", "--since", f"1:{'0' * 64}"))
+        wrong = administrator.secret("wrong", "not the passphrase")
+        own = ["--new-passphrase-file", wrong, f"file:{site.folder}/keyd/master-key"]
+        assert "passphrase is not" in administrator.refuses(NOT_PERMITTED, *site.keyd("master-key", *own))
+
+    mistakes()
+    backup = site.root / "backup.db"
+    with site.serving():
+        mistakes()
+        administrator.does(*site.keyd("backup", str(backup)))
+        other = f"0.0.0.0:{site.port}"
+    site.forget()
+    cut = site.root / "cut.db"
+    cut.touch(0o600)
+    cut.write_bytes(backup.read_bytes()[: backup.stat().st_size // 2])
+    refused = administrator.refuses(REFUSED, *site.keyd("restore", str(cut)))
+    assert str(cut) in refused and "keys.db" not in refused, refused
+    administrator.does(*site.keyd("restore", str(backup)))
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", site.port))
+        taken.listen()
+        refused = administrator.refuses(UNAVAILABLE, *site.keyd("serve", "--listen", other))
+    assert "`listen` in keyd.toml, or --listen" in refused
+
+
+def test_what_cannot_be_meant_is_refused(site: KeySite) -> None:
+    administrator = site.administrator
+    site.rules("listen = []\n")
+    assert "listen names no address" in administrator.refuses(POLICY, *site.keyd("serve"))
+    (site.folder / "keyd.toml").unlink()
+    (site.folder / "keyd.toml").symlink_to("nowhere")
+    assert "keyd.toml cannot be followed" in administrator.refuses(POLICY, *site.keyd("serve"))
+    (site.folder / "keyd.toml").unlink()
+    refused = administrator.refuses(USAGE, *site.keyd("serve", "--host", "h2"))
+    assert f"is for {site.host}" in refused and "keyd://h2" in refused, refused
+    with site.serving("--host", site.host):
+        pass
 
 
 def test_who_does_not_see_the_folder_is_told_whose_it_is(site: KeySite) -> None:

@@ -137,8 +137,19 @@ pub(crate) enum NamedBy {
 fn named(store: &Path) -> Result<Found, Failure> {
     match store.to_str().filter(|text| text.starts_with(SERVICE)) {
         Some(text) => Ok(Found::Service(text.parse().map_err(Failure::usage)?, NamedBy::User)),
+        None if meant_for_service(store) => Err(Failure::usage(format!(
+            "{} is no key service and no folder; a service is named as keyd://h1, and a folder that is called so as ./{0}",
+            store.display()
+        ))),
         None => Ok(Found::Folder(store.to_owned())),
     }
+}
+
+/// Whether somebody has slipped who meant `keyd://HOST`.
+fn meant_for_service(store: &Path) -> bool {
+    let text = store.to_string_lossy().to_ascii_lowercase();
+    let word = text.split_once(':').map_or("", |(word, _)| word);
+    word == "keyd" || (!word.is_empty() && !word.contains('/') && text[word.len()..].starts_with("://"))
 }
 
 fn found() -> Result<Found, Failure> {

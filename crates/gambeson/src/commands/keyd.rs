@@ -267,6 +267,9 @@ impl Serve {
         if !self.listen.is_empty() {
             rules.listen.clone_from(&self.listen);
         }
+        if let Some(host) = &self.host {
+            is_certified(&folder, host)?;
+        }
         let database = self.files.open()?;
         let host = self.host.clone().unwrap_or_else(machine::host_name);
         let tail = database.tail();
@@ -311,6 +314,19 @@ impl Serve {
         drop(service);
         Ok(())
     }
+}
+
+/// Refuses a name by which nobody could know this host.
+fn is_certified(folder: &Path, host: &str) -> Result<(), Failure> {
+    let names = Member::read(folder, Kind::Host)?.names();
+    if names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    Err(Failure::usage(format!(
+        "the certificate of this host is for {names} and not for {host}, so whoever asks keyd://{host} would refuse it; say one of \
+         its names, or have the host enrolled with --alias {host}"
+    )))
 }
 
 impl Report {

@@ -44,11 +44,17 @@ impl Audit {
         if self.verify {
             return self.verified(&service);
         }
-        for row in self.rows(&service)? {
+        let rows = self.rows(&service)?;
+        // Of a standby: what it gave while its primary was away.
+        let aside = service.aside(self.label.as_deref())?;
+        if let (Some(label), true, true) = (&self.label, rows.is_empty(), aside.is_empty()) {
+            let place = service.place();
+            return Err(Failure::unavailable(format!("the log of {place} has no row of a label \"{label}\"")));
+        }
+        for row in rows {
             if self.json { println!("{}", as_json(&row)) } else { println!("{}", as_text(&row)) }
         }
-        // Of a standby: what it gave while its primary was away.
-        for row in service.aside(self.label.as_deref())? {
+        for row in aside {
             if self.json {
                 let mut row = as_json(&row);
                 row["aside"] = true.into();
