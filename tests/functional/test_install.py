@@ -26,7 +26,11 @@ def test_an_installed_gambeson_runs_jobs(gambeson: Path, mpi: Mpi, programs: Pro
     manual = (prefix / "share" / "man" / "man1" / "gambeson-run.1").read_text()
     assert "intra" in manual
     assert (prefix / "share" / "man" / "man1" / "gambeson-keyd.1").exists()
-    units = [("system", "gambesond", "daemon"), ("user", "gambesond", "daemon"), ("system", "gambeson-keyd", "keyd serve")]
+    units = [
+        ("system", "gambesond", "daemon"),
+        ("user", "gambesond", "daemon"),
+        ("system", "gambeson-keyd", "keyd serve"),
+    ]
     for folder, name, command in units:
         unit = prefix / "lib" / "systemd" / folder / f"{name}.service"
         assert f'ExecStart="{prefix}/bin/gambeson" {command}' in unit.read_text()

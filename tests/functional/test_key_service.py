@@ -211,7 +211,6 @@ def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Pe
     own = ["--passphrase-file", words, str(ann.home / "out.keys")]
     refused = carl.refuses(NOT_PERMITTED, "key", "import", *own)
     assert "--export-passphrase-file" in refused and "unlock" not in refused, refused
-    assert "--export-passphrase-file" in ann.refuses(USAGE, "key", "export", "other.keys", "clinical")
     carl.does("key", "import", "--export-passphrase-file", words, str(ann.home / "out.keys"))
     file = sealed(ann)
     assert carl.does("file", "cat", str(file)) == TEXT
@@ -227,6 +226,7 @@ def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Pe
     assert json.loads(carl.does("key", "list", "--json"))["labels"][0]["may_write"]
     exports = [row["about"] for row in ann.audit("clinical") if row["about"].get("for") == "export"]
     assert [about.get("recipient") for about in exports] == [None, public]
+    assert "--export-passphrase-file" in ann.refuses(USAGE, "key", "export", "other.keys", "clinical")
     altered = bytearray((ann.home / "wrapped.keys").read_bytes())
     altered[80] ^= 1
     (carl.home / "altered.keys").write_bytes(altered)
@@ -338,7 +338,10 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
         assert "its log ends with" in said and backup.stat().st_mode & 0o777 == 0o600
         assert "already" in administrator.refuses(USAGE, *site.keyd("backup", str(backup)))
         ann.does("key", "create", "late")
-        since = administrator.does(*site.keyd("verify")).split("ends with ")[1].split()[0]
+        assert "and 2 labels are as they" in administrator.does(*site.keyd("verify"))
+        since = json.loads(administrator.does(*site.keyd("verify", "--json")))["tail"]
+        copied = json.loads(administrator.does(*site.keyd("backup", "--json", str(site.root / "again.db"))))
+        assert copied["file"] == str(site.root / "again.db") and copied["tail"].split(":")[0].isdigit()
     assert "as they were written" in administrator.does(*site.keyd("verify", "--since", since))
     assert administrator(*site.keyd("restore", str(backup))).returncode == USAGE
     # On a new host: nothing of the folder is there but the file of the master key.
@@ -350,13 +353,14 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
     refused = administrator.refuses(NOT_PERMITTED, *site.keyd("restore", str(backup)))
     assert f"there is no master key file:{master_key}" in refused and "--master-key" in refused, refused
     assert not site.database.exists() and "init" not in refused
-    said = administrator.does(*site.keyd("restore", "--master-key", f"file:{away}", str(backup)))
-    assert "1 label" in said
+    said = administrator.does(*site.keyd("restore", "--json", "--master-key", f"file:{away}", str(backup)))
+    restored = json.loads(said)
+    assert restored["labels"] == 1 and restored["master_key"] == f"file:{away}"
     site.forget()
     (site.folder / "keyd" / "keys.db.master").unlink()
     away.rename(master_key)
     said = administrator.does(*site.keyd("restore", str(backup)))
-    assert "1 labels" in said and "what was done after" in said
+    assert "1 label," in said and "what was done after" in said
     assert "never ended with" in administrator.refuses(REFUSED, *site.keyd("verify", "--since", since))
     with site.serving():
         assert ann.labels() == {"clinical": 1}
@@ -433,6 +437,7 @@ def test_another_master_key(site: KeySite) -> None:
     administrator = site.administrator
     new = administrator.secret("new-master", "another master passphrase")
     backup = site.root / "backup.db"
+    site.rules('officers = ["user:olga"]\n')
     with site.serving():
         ann = site.person("ann")
         ann.does("key", "create", "clinical")
@@ -445,6 +450,12 @@ def test_another_master_key(site: KeySite) -> None:
         said = administrator.does(*site.keyd("master-key", "--new-passphrase-file", new, place))
         assert "it was that already" in said and "backups" not in said
         assert ann.labels() == {"clinical": 1}
+        ann.does("key", "grant", "clinical", "olga", "--read", "--until", "2999-06-30")
+        olga = site.person("olga")
+        grants = [row["about"]["until"] for row in olga.audit() if row["event"] == "grant"]
+        assert grants == ["2999-07-01T00:00:00Z"]
+        assert [row["record"] for row in olga.audit() if row["event"] == "reseal"] == ["label/clinical"]
+        assert "reseal" in (said := olga.does("key", "audit")) and "label/clinical" in said and "null" not in said
     refused = administrator(*site.keyd("serve"))
     assert refused.returncode == NOT_PERMITTED and "passphrase is not that of" in refused.stderr, refused
     site.passphrase = new

@@ -378,7 +378,7 @@ def test_partitions_move_to_a_key_service_and_nobody_notices(folder: Cluster) ->
                 assert not [line for line in clinic.rows("h1", "refusal") if line["wanted"] != "partition"]
             clinic.etc("h2", "keyd.toml").write_text('partitions = ["user:root"]\nofficers = ["user:root"]\n')
             with clinic.serves("h2"):
-                assert "1 partitions are in the key service keyd://h3,h2" in clinic.does("h1", "partition", "move")
+                assert "1 partition is in the key service keyd://h3,h2" in clinic.does("h1", "partition", "move")
                 assert not list(clinic.etc("h1", "authority/partitions").glob("clinic.*"))
                 assert "no partitions are in files" in clinic.does("h1", "partition", "move")
                 # h2 and h3 still ask the authority's host, which asks the service for them.

@@ -25,9 +25,7 @@ impl Database {
     pub fn backup(&self, to: &Path) -> Result<Tail, Error> {
         let to = Place::new(to);
         to.make().map_err(|why| match why {
-            Error::System { path, why, .. } => {
-                Error::Unmade { path, why, user: rustix::process::geteuid().as_raw() }
-            }
+            Error::System { path, why, .. } => Error::Unmade { path, why, user: rustix::process::geteuid().as_raw() },
             why => why,
         })?;
         let copied = self.0.shared.look(|connection, envelope| copy(connection, &to, envelope));

@@ -29,21 +29,23 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zeroize::Zeroizing;
 
+use crate::commands::counted;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::keys;
 use crate::machine;
 
 /// Keeps a site's labels and their keys, and gives them to those who may have them
 ///
-/// One host of the site runs it. People go on saying `gambeson key`, `gambeson file` and `gambeson run`,
-/// with GAMBESON_KEYS=keyd://HOST, or nothing if site.toml names the service for all. To begin:
+/// One host of the site runs it. People go on saying `gambeson key`, `gambeson file` and
+/// `gambeson run`, with GAMBESON_KEYS=keyd://HOST, or nothing if site.toml names the service for all.
+/// To begin:
 ///
 ///   gambeson keyd init                      as root on that host, or as one user
 ///   gambeson keyd serve                     listens on port 7201
 ///
 /// All is in one file, sealed under a key that a master key wraps: in a file under a passphrase, in a
-/// token or TPM (pkcs11:...), or in the site's key server (kmip://...). keyd.toml in the folder says who
-/// may make labels, and who are the officers, who see everything but keys.
+/// token or TPM (pkcs11:...), or in the site's key server (kmip://...). keyd.toml in the folder says
+/// who may make labels, and who are the officers, who see everything but keys.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -131,6 +133,9 @@ struct Verify {
     /// What the log must go through: NUMBER:HASH, as an earlier call printed it
     #[arg(long, value_name = "NUMBER:HASH")]
     since: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: Files,
 }
@@ -143,6 +148,9 @@ struct Verify {
 struct Backup {
     /// The file to make
     file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: Files,
 }
@@ -159,6 +167,9 @@ struct Restore {
     /// The master key, if it is not the one that the backup names
     #[arg(long, value_name = "PLACE")]
     master_key: Option<Place>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: Files,
 }
@@ -226,12 +237,13 @@ impl Init {
         if Folder::of(&folder).is_empty().is_ok_and(|empty| !empty) {
             println!("partitions  in files of this host: `gambeson partition move` takes them here, once it serves");
         }
-        println!("next        gambeson keyd serve                  on this host");
-        println!(
-            "            GAMBESON_KEYS=keyd://{}  for its users; or keys = \"keyd://{0}\" in site.toml",
-            machine::host_name()
-        );
-        println!("            gambeson key create LABEL            makes a label");
+        let service = format!("keyd://{}", machine::host_name());
+        let keys = format!("GAMBESON_KEYS={service}");
+        print_next(&[
+            ("gambeson keyd serve", "on this host"),
+            (&keys, &format!("for its users; or keys = \"{service}\" in site.toml")),
+            ("gambeson key create LABEL", "makes a label"),
+        ]);
         Ok(())
     }
 
@@ -248,6 +260,14 @@ impl Init {
             }
         };
         asking(self.files.passphrase_file.as_deref(), "--passphrase-file", |ask| gambeson_master::make(&place, ask))
+    }
+}
+
+/// What to do now, each with what it does.
+fn print_next(steps: &[(&str, &str)]) {
+    let width = steps.iter().map(|(step, _)| step.len()).max().unwrap_or(0);
+    for (at, (step, what)) in steps.iter().enumerate() {
+        println!("{:12}{step:width$}  {what}", if at == 0 { "next" } else { "" });
     }
 }
 
@@ -373,7 +393,16 @@ impl Verify {
                 Verification { tail, labels: found.labels, files: found.files, last }
             }
         };
-        println!("the log and {} labels are as they were written; the log ends with {}", found.labels, found.tail);
+        if self.json {
+            let Verification { tail, labels, files, last } = found;
+            println!("{:#}", json!({ "tail": tail, "labels": labels, "files": files, "last": last.map(date) }));
+            return Ok(());
+        }
+        println!(
+            "the log and {} as they were written; the log ends with {}",
+            counted(found.labels, "label are", "labels are"),
+            found.tail
+        );
         println!("keep that elsewhere, and give it with --since the next time");
         Ok(())
     }
@@ -389,6 +418,10 @@ impl Backup {
             },
             None => self.files.open()?.backup(&to)?.to_string(),
         };
+        if self.json {
+            println!("{:#}", json!({ "file": to, "tail": tail, "master_key": self.files.masters()?.join(", ") }));
+            return Ok(());
+        }
         println!("{} is a copy of the database; its log ends with {tail}", to.display());
         println!("it opens with the master key {}", self.files.masters()?.join(", "));
         Ok(())
@@ -405,11 +438,17 @@ impl Restore {
         let master = self.master()?;
         let found = Database::restore(&self.file, &database, master.as_ref(), &administrator())?;
         self.files.remember_master(&[&master.name()])?;
+        if self.json {
+            let about = json!({ "database": database, "master_key": master.name(), "tail": found.tail.to_string(),
+                                "labels": found.labels, "files": found.files, "last": found.last.map(date) });
+            println!("{about:#}");
+            return Ok(());
+        }
         println!(
-            "database    {}, as it was written: {} labels, {} files with anchors",
+            "database    {}, as it was written: {}, {} with anchors",
             database.display(),
-            found.labels,
-            found.files
+            counted(found.labels, "label", "labels"),
+            counted(found.files, "file", "files")
         );
         let last = found.last.map_or_else(|| "nothing".to_owned(), date);
         println!("log         ends with {}; what was done after {last} is missing", found.tail);
@@ -631,7 +670,9 @@ fn failed(error: MasterError) -> Failure {
 /// What the service says, which ends this as it would without one.
 fn told(reply: io::Result<Result<Reply, Refusal>>) -> Result<Reply, Failure> {
     let reply = reply.map_err(|cause| {
-        Failure::unavailable(format!("the service of this host does not answer at its socket ({cause}); start it again"))
+        Failure::unavailable(format!(
+            "the service of this host does not answer at its socket ({cause}); start it again"
+        ))
     })?;
     reply.map_err(|Refusal { status, sentence }| Failure::new(Status::of_number(status), sentence))
 }
@@ -658,7 +699,9 @@ fn closed(path: &Path, error: &io::Error) -> Failure {
                 0 => ("root's".to_owned(), "root".to_owned()),
                 uid => (format!("user {uid}'s"), "that user".to_owned()),
             };
-            let what = format!("the folder {folder} is {whose} and closed to you, so {path} cannot be seen; run this as {who}");
+            let what = format!(
+                "the folder {folder} is {whose} and closed to you, so {path} cannot be seen; run this as {who}"
+            );
             Failure::new(Status::NotPermitted, what)
         }
         _ => Failure::unavailable(format!("{} cannot be looked at ({error})", path.display())),
