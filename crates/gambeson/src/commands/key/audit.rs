@@ -1,9 +1,9 @@
 //! `gambeson key audit`: what was done with a key service's labels, and what was refused.
 
 use clap::Args;
-use gambeson_keyd::Row;
 use gambeson_keyd::client::Client;
 use gambeson_keyd::wire::ROWS_MAX;
+use gambeson_keyd::{Row, audit};
 use gambeson_proto::directory::date;
 use serde_json::{Value, json};
 
@@ -132,14 +132,14 @@ fn as_text(row: &Row) -> String {
     if let Some(file) = &row.file {
         text.push_str(&format!("  file {}", hexadecimal(file)));
     }
+    if let (Some(record), None) = (&row.record, &row.label) {
+        text.push_str(&format!("  {record}"));
+    }
     for (name, value) in row.about() {
-        match value {
-            Value::Null => {}
-            Value::String(value) => text.push_str(&format!("  {name}: {value}")),
-            value if name == "until" => {
-                text.push_str(&format!("  until {}", value.as_u64().map_or_else(String::new, date)))
-            }
-            value => text.push_str(&format!("  {name}: {value}")),
+        match audit::readable(&name, &value) {
+            None => {}
+            Some(value) if name == "until" => text.push_str(&format!("  until {value}")),
+            Some(value) => text.push_str(&format!("  {name}: {value}")),
         }
     }
     // What a refusal says may hold anything that was asked for.
@@ -155,7 +155,8 @@ pub(crate) fn as_json(row: &Row) -> Value {
         "label": row.label,
         "file": row.file.as_ref().map(|file| hexadecimal(file)),
         "who": serde_json::from_str::<Value>(&row.who).unwrap_or_default(),
-        "about": row.about(),
+        "record": row.record,
+        "about": audit::dated(row.about()),
         "hash": hexadecimal(&row.hash),
     })
 }
