@@ -186,7 +186,12 @@ impl Controlled {
                 standing: self.duty.standing()?,
             })),
             Command::Promote { force } => {
-                let tail = self.duty.promote(force, &administrator())?;
+                // It was asked rightly, and is not to be.
+                let refused = |why| match why {
+                    Error::Senseless { why } => Error::Refused { answer: why },
+                    why => why,
+                };
+                let tail = self.duty.promote(force, &administrator()).map_err(refused)?;
                 Ok(Reply::Promoted(database.role().1, tail.to_string()))
             }
             Command::Backup(to) => Ok(Reply::Copied(database.backup(Path::new(to.as_os()))?.to_string())),
