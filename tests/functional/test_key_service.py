@@ -350,9 +350,9 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
     master_key = site.folder / "keyd" / "master-key"
     away = master_key.rename(site.root / "master-key")
     assert "there is no backup" in administrator.refuses(UNAVAILABLE, *site.keyd("restore", "none.db"))
-    refused = administrator.refuses(NOT_PERMITTED, *site.keyd("restore", str(backup)))
-    assert f"there is no master key file:{master_key}" in refused and "--master-key" in refused, refused
-    assert not site.database.exists() and "init" not in refused
+    said = administrator.refuses(NOT_PERMITTED, *site.keyd("restore", str(backup)))
+    assert f"there is no master key file:{master_key}" in said and "--master-key" in said, said
+    assert not site.database.exists() and "init" not in said
     said = administrator.does(*site.keyd("restore", "--json", "--master-key", f"file:{away}", str(backup)))
     restored = json.loads(said)
     assert restored["labels"] == 1 and restored["master_key"] == f"file:{away}"

@@ -399,6 +399,12 @@ def test_partitions_move_to_a_key_service_and_nobody_notices(folder: Cluster) ->
                 assert len(set(clinic.keys("h1", "h2").values())) == 1
                 changes = [(line["did"], line.get("epoch")) for line in clinic.rows("h1", "partition-change")]
                 assert changes == [("move", None), ("rotate", 2)]
+                # A host that nobody certified is noted, from wherever partitions are made.
+                clinic.does("h1", "enroll", "--replace", "--user", "root", "root@h2")
+                for host, name in (("h1", "ward"), ("h2", "hall")):
+                    made = clinic.shell(host, clinic.words(["partition", "create", name, "h2", "h9"]))
+                    assert made.returncode == 0 and "with 2 members" in made.stdout, made
+                    assert "no host h9" in made.stderr and "no host h2" not in made.stderr, made
                 clinic.does("h2", "keyd", "backup", str(clinic.root / "backup.db"))
                 # What was in files is in none any more: not in the database, its journal, or a backup.
                 forms = (secret.encode(), bytes.fromhex(secret))

@@ -188,7 +188,7 @@ impl Controlled {
             Command::Promote { force } => {
                 // It was asked rightly, and is not to be.
                 let refused = |why| match why {
-                    Error::Senseless { why } => Error::Refused { answer: why },
+                    Error::Senseless { why } => Error::Declined { why },
                     why => why,
                 };
                 let tail = self.duty.promote(force, &administrator()).map_err(refused)?;

@@ -74,6 +74,11 @@ pub enum Error {
         /// The sentence for who asks.
         answer: String,
     },
+    /// What is asked is not to be, whoever asks.
+    Declined {
+        /// Why not.
+        why: String,
+    },
     /// A later generation of the file is recorded already.
     OlderAnchor {
         /// Of which file.
@@ -247,7 +252,9 @@ impl fmt::Display for Error {
                 "{host} and {rival} are both primaries, promoted equally often, so neither makes changes; end the service of \
                  one of them, and make it a standby of the other: gambeson keyd init --standby-of, there"
             ),
-            Self::Rules { why } | Self::Site { why } | Self::Senseless { why } => out.write_str(why),
+            Self::Rules { why } | Self::Site { why } | Self::Senseless { why } | Self::Declined { why } => {
+                out.write_str(why)
+            }
             Self::Keys(why) => why.fmt(out),
             Self::System { path, doing, why } => {
                 write!(out, "the key database {path} cannot be used: {doing} failed ({why})")

@@ -304,6 +304,8 @@ pub enum Kind {
     Standby,
     /// The service cannot, now.
     Unavailable,
+    /// It is not to be, whoever asks.
+    Declined,
 }
 
 /// As bytes, in one allocation: a vector that grows leaves copies of keys behind.

@@ -410,7 +410,7 @@ impl Client {
                 Ok(KeyError::OlderAnchor { store, file: *file, held, given: *generation })
             }
             (Kind::Senseless, _) => Ok(KeyError::Unfit { store, why: sentence }),
-            (Kind::Distrusted, _) => Ok(KeyError::Exposed { store, why: sentence }),
+            (Kind::Distrusted | Kind::Declined, _) => Ok(KeyError::Exposed { store, why: sentence }),
             _ => Ok(KeyError::NotGranted { store, why: sentence }),
         }
     }
@@ -484,6 +484,7 @@ fn told(error: KeyError) -> Told {
     match error {
         KeyError::Unfit { why, .. } => Told::Senseless(why),
         KeyError::NotGranted { why, .. } => Told::NotPermitted(why),
+        KeyError::Exposed { why, .. } => Told::Refused(why),
         KeyError::Unreachable { .. } => Told::Unavailable(error.to_string()),
         error => Told::Refused(error.to_string()),
     }

@@ -213,6 +213,7 @@ fn answer(request: Request, outcome: Result<Answer, Error>) {
 fn refused(error: &Error) -> Refused {
     let kind = match error {
         Error::Refused { .. } => Kind::NotGranted,
+        Error::Declined { .. } => Kind::Declined,
         Error::OlderAnchor { held, .. } => Kind::OlderAnchor { held: *held },
         Error::Standby { .. } | Error::Follows { .. } => Kind::Standby,
         Error::RolledBack { .. } | Error::Altered { .. } => Kind::Distrusted,
