@@ -211,7 +211,8 @@ impl Transaction<'_> {
     fn promote(&mut self, who: &Who) -> Result<Tail, Error> {
         let before = *self.state();
         if before.role == Role::Primary {
-            return Err(self.place.system("promoting it", &"it is the primary already"));
+            let why = format!("the service with {} is the primary already", self.place.name);
+            return Err(Error::Declined { why });
         }
         let loose = self.loose(before.tail.number)?;
         let plain = |(kind, name): (String, String)| {
