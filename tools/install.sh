@@ -27,12 +27,13 @@ place() { # SHELL FOLDER NAME
 place bash bash-completion/completions gambeson
 place zsh zsh/site-functions _gambeson
 place fish fish/vendor_completions.d gambeson.fish
-unit() { # FOLDER FILE: the unit, for what is installed here
+unit() { # FOLDER FILE NAME FINAL: the unit, for what is installed here
   install -d "$prefix/lib/systemd/$1"
-  sed "s|@PREFIX@|${3%/}|" "$source/packaging/systemd/$2" >"$prefix/lib/systemd/$1/gambesond.service"
+  sed "s|@PREFIX@|${4%/}|" "$source/packaging/systemd/$2" >"$prefix/lib/systemd/$1/$3"
 }
 # Where it will be run from: without DESTDIR.
 final=${3:-$prefix}
-unit system gambesond.service "$final"
-unit user gambesond-user.service "$final"
+unit system gambesond.service gambesond.service "$final"
+unit user gambesond-user.service gambesond.service "$final"
+unit system gambeson-keyd.service gambeson-keyd.service "$final"
 echo "installed below $prefix; try: $prefix/bin/gambeson doctor -- mpiexec -n 2 true"

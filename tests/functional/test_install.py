@@ -25,14 +25,20 @@ def test_an_installed_gambeson_runs_jobs(gambeson: Path, mpi: Mpi, programs: Pro
     assert headers == {"link.h", "gambeson_mpi.h", "gambeson_mpi.f90", "gambeson_mpi_f08.f90"}
     manual = (prefix / "share" / "man" / "man1" / "gambeson-run.1").read_text()
     assert "intra" in manual
-    for folder in ("system", "user"):
-        unit = prefix / "lib" / "systemd" / folder / "gambesond.service"
-        assert f'ExecStart="{prefix}/bin/gambeson" daemon' in unit.read_text()
+    assert (prefix / "share" / "man" / "man1" / "gambeson-keyd.1").exists()
+    units = [
+        ("system", "gambesond", "daemon"),
+        ("user", "gambesond", "daemon"),
+        ("system", "gambeson-keyd", "keyd serve"),
+    ]
+    for folder, name, command in units:
+        unit = prefix / "lib" / "systemd" / folder / f"{name}.service"
+        assert f'ExecStart="{prefix}/bin/gambeson" {command}' in unit.read_text()
         if shutil.which("systemd-analyze"):
             verified = ["systemd-analyze", "verify", "--man=no", f"--{folder}", str(unit)]
             env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
             said = subprocess.run(verified, env=env, capture_output=True, text=True, timeout=60, check=False)
-            assert said.returncode == 0 and "gambesond" not in said.stderr, said
+            assert said.returncode == 0 and name not in said.stderr, said
     assert "gambeson" in (prefix / "share" / "bash-completion" / "completions" / "gambeson").read_text()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -238,6 +239,12 @@ def test_mistakes_are_said(served: KeySite, ann: Person, bob: Person) -> None:
     assert "nobody could administer" in ann.refuses(USAGE, "key", "grant", "clinical", "ann", "--read")
     assert "no label" in ann.refuses(NOT_PERMITTED, "key", "rotate", "other")
     assert "for stores in folders" in ann.refuses(USAGE, "key", "unlock")
+    assert "has no row of a label" in served.person("olga").refuses(UNAVAILABLE, "key", "audit", "nolabel")
+    for place in ("keyd:h1", "https://h1", "keyd:/h1"):
+        assert "a service is named as keyd://h1" in ann.refuses(USAGE, "key", "list", env={"GAMBESON_KEYS": place})
+    assert "there is no passphrase file /nope" in ann.refuses(
+        UNAVAILABLE, "key", "init", "--store", str(ann.home / "own"), "--passphrase-file", "/nope"
+    )
     # What is for services alone, with a store in a folder.
     carl = Person(served.gambeson, served.root / "carl", None)
     carl.does("key", "init", "--key-file")
@@ -253,7 +260,11 @@ def test_mistakes_are_said(served: KeySite, ann: Person, bob: Person) -> None:
         (f"keyd://{served.host}=127.0.0.1:{free_port()}", served.host),
     ]:
         done = ann("key", "list", "--store", place)
-        assert done.returncode in (USAGE, UNAVAILABLE) and why in done.stderr, done
+        # Who answers and is another is refused.
+        right = (REFUSED,) if place.startswith("keyd://elsewhere") else (USAGE, UNAVAILABLE)
+        assert done.returncode in right and why in done.stderr, done
+    away = ann.refuses(UNAVAILABLE, "key", "list", "--store", f"keyd://{served.host}=127.0.0.1:{free_port()}")
+    assert "no key service runs there" in away and "gambeson keyd serve" in away and "attached" not in away
 
 
 def test_who_may_make_labels(site: KeySite) -> None:
@@ -280,6 +291,9 @@ def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Pe
     ann.does("key", "export", "--read-only", "--export-passphrase-file", words, "out.keys", "clinical")
     carl = Person(served.gambeson, served.root / "carl", None)
     carl.does("key", "init", "--key-file")
+    own = ["--passphrase-file", words, str(ann.home / "out.keys")]
+    refused = carl.refuses(NOT_PERMITTED, "key", "import", *own)
+    assert "--export-passphrase-file" in refused and "unlock" not in refused, refused
     carl.does("key", "import", "--export-passphrase-file", words, str(ann.home / "out.keys"))
     file = sealed(ann)
     assert carl.does("file", "cat", str(file)) == TEXT
@@ -295,10 +309,13 @@ def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Pe
     assert json.loads(carl.does("key", "list", "--json"))["labels"][0]["may_write"]
     exports = [row["about"] for row in ann.audit("clinical") if row["about"].get("for") == "export"]
     assert [about.get("recipient") for about in exports] == [None, public]
+    assert "--export-passphrase-file" in ann.refuses(USAGE, "key", "export", "other.keys", "clinical")
     altered = bytearray((ann.home / "wrapped.keys").read_bytes())
     altered[80] ^= 1
     (carl.home / "altered.keys").write_bytes(altered)
-    assert carl("key", "import", str(carl.home / "altered.keys")).returncode == REFUSED
+    said = carl.refuses(REFUSED, "key", "import", str(carl.home / "altered.keys"))
+    assert "the export" in said and "backup" not in said
+    assert "there is no file nothing.keys" in carl.refuses(UNAVAILABLE, "key", "import", "nothing.keys")
 
 
 def test_a_store_in_a_folder_moves_over(served: KeySite, ann: Person, bob: Person) -> None:
@@ -417,14 +434,31 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
         backup = site.root / "backup.db"
         said = administrator.does(*site.keyd("backup", str(backup)))
         assert "its log ends with" in said and backup.stat().st_mode & 0o777 == 0o600
-        assert "already" in administrator.refuses(REFUSED, *site.keyd("backup", str(backup)))
+        assert "already" in administrator.refuses(USAGE, *site.keyd("backup", str(backup)))
         ann.does("key", "create", "late")
-        since = administrator.does(*site.keyd("verify")).split("ends with ")[1].split()[0]
+        assert "and 2 labels are as they" in administrator.does(*site.keyd("verify"))
+        since = json.loads(administrator.does(*site.keyd("verify", "--json")))["tail"]
+        copied = json.loads(administrator.does(*site.keyd("backup", "--json", str(site.root / "again.db"))))
+        assert copied["file"] == str(site.root / "again.db") and copied["tail"].split(":")[0].isdigit()
     assert "as they were written" in administrator.does(*site.keyd("verify", "--since", since))
     assert administrator(*site.keyd("restore", str(backup))).returncode == USAGE
+    # On a new host: nothing of the folder is there but the file of the master key.
     site.forget()
+    (site.folder / "keyd" / "keys.db.master").unlink()
+    master_key = site.folder / "keyd" / "master-key"
+    away = master_key.rename(site.root / "master-key")
+    assert "there is no backup" in administrator.refuses(UNAVAILABLE, *site.keyd("restore", "none.db"))
+    said = administrator.refuses(NOT_PERMITTED, *site.keyd("restore", str(backup)))
+    assert f"there is no master key file:{master_key}" in said and "--master-key" in said, said
+    assert not site.database.exists() and "init" not in said
+    said = administrator.does(*site.keyd("restore", "--json", "--master-key", f"file:{away}", str(backup)))
+    restored = json.loads(said)
+    assert restored["labels"] == 1 and restored["master_key"] == f"file:{away}"
+    site.forget()
+    (site.folder / "keyd" / "keys.db.master").unlink()
+    away.rename(master_key)
     said = administrator.does(*site.keyd("restore", str(backup)))
-    assert "1 labels" in said and "what was done after" in said
+    assert "1 label," in said and "what was done after" in said
     assert "never ended with" in administrator.refuses(REFUSED, *site.keyd("verify", "--since", since))
     with site.serving():
         assert ann.labels() == {"clinical": 1}
@@ -436,18 +470,90 @@ def test_the_administrator_sees_backs_up_and_restores(site: KeySite) -> None:
     assert refused.returncode == REFUSED and not site.database.exists(), refused
 
 
+def test_a_mistake_has_one_status(site: KeySite) -> None:
+    """With a running service and without one."""
+    administrator = site.administrator
+
+    def mistakes() -> None:
+        refused = administrator.refuses(UNAVAILABLE, *site.keyd("backup", "/nodir/x.db"))
+        assert "the backup /nodir/x.db cannot be made" in refused and "as user 0" in refused
+        there = str(site.passphrase)
+        assert "already" in administrator.refuses(USAGE, *site.keyd("backup", there))
+        for since in ("1:zz", "3:abc", "x"):
+            assert "`gambeson keyd verify`" in administrator.refuses(USAGE, *site.keyd("verify", "--since", since))
+        assert "never ended with" in administrator.refuses(REFUSED, *site.keyd("verify", "--since", f"1:{'0' * 64}"))
+        wrong = administrator.secret("wrong", "not the passphrase")
+        own = ["--new-passphrase-file", wrong, f"file:{site.folder}/keyd/master-key"]
+        assert "passphrase is not" in administrator.refuses(NOT_PERMITTED, *site.keyd("master-key", *own))
+
+    mistakes()
+    backup = site.root / "backup.db"
+    with site.serving():
+        mistakes()
+        administrator.does(*site.keyd("backup", str(backup)))
+        other = f"0.0.0.0:{site.port}"
+    site.forget()
+    cut = site.root / "cut.db"
+    cut.touch(0o600)
+    cut.write_bytes(backup.read_bytes()[: backup.stat().st_size // 2])
+    refused = administrator.refuses(REFUSED, *site.keyd("restore", str(cut)))
+    assert str(cut) in refused and "keys.db" not in refused, refused
+    administrator.does(*site.keyd("restore", str(backup)))
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", site.port))
+        taken.listen()
+        refused = administrator.refuses(UNAVAILABLE, *site.keyd("serve", "--listen", other))
+    assert "`listen` in keyd.toml, or --listen" in refused
+
+
+def test_what_cannot_be_meant_is_refused(site: KeySite) -> None:
+    administrator = site.administrator
+    site.rules("listen = []\n")
+    assert "listen names no address" in administrator.refuses(POLICY, *site.keyd("serve"))
+    (site.folder / "keyd.toml").unlink()
+    (site.folder / "keyd.toml").symlink_to("nowhere")
+    assert "keyd.toml cannot be followed" in administrator.refuses(POLICY, *site.keyd("serve"))
+    (site.folder / "keyd.toml").unlink()
+    refused = administrator.refuses(USAGE, *site.keyd("serve", "--host", "h2"))
+    assert f"is for {site.host}" in refused and "keyd://h2" in refused, refused
+    with site.serving("--host", site.host):
+        pass
+
+
+def test_who_does_not_see_the_folder_is_told_whose_it_is(site: KeySite) -> None:
+    for words in ("status", "serve", "verify", "backup", "promote", "restore"):
+        more = [str(site.root / "other.db")] if words in ("backup", "restore") else []
+        command = ["setpriv", "--reuid", "65534", "--clear-groups", str(site.gambeson)]
+        done = subprocess.run(
+            [*command, *site.keyd(words, *more)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == NOT_PERMITTED and "is root's and closed to you" in done.stderr, done
+        assert "run this as root" in done.stderr
+
+
 def test_another_master_key(site: KeySite) -> None:
     administrator = site.administrator
     new = administrator.secret("new-master", "another master passphrase")
     backup = site.root / "backup.db"
+    site.rules('officers = ["user:olga"]\n')
     with site.serving():
         ann = site.person("ann")
         ann.does("key", "create", "clinical")
         administrator.does(*site.keyd("backup", str(backup)))
         place = f"file:{site.root}/new-master-key"
+        assert "(--new-passphrase-file)" in administrator.refuses(NOT_PERMITTED, *site.keyd("master-key", place))
+        assert not (site.root / "new-master-key").exists()
         said = administrator.does(*site.keyd("master-key", "--new-passphrase-file", new, "--new-database-key", place))
-        assert place in said and "backups from before" in said
+        assert place in said and f"the last backups before this open with file:{site.folder}/keyd/master-key" in said
+        said = administrator.does(*site.keyd("master-key", "--new-passphrase-file", new, place))
+        assert "it was that already" in said and "backups" not in said
         assert ann.labels() == {"clinical": 1}
+        ann.does("key", "grant", "clinical", "olga", "--read", "--until", "2999-06-30")
+        olga = site.person("olga")
+        grants = [row["about"]["until"] for row in olga.audit() if row["event"] == "grant"]
+        assert grants == ["2999-07-01T00:00:00Z"]
+        assert [row["record"] for row in olga.audit() if row["event"] == "reseal"] == ["label/clinical"]
+        assert "reseal" in (said := olga.does("key", "audit")) and "label/clinical" in said and "null" not in said
     refused = administrator(*site.keyd("serve"))
     assert refused.returncode == NOT_PERMITTED and "passphrase is not that of" in refused.stderr, refused
     site.passphrase = new

@@ -116,6 +116,11 @@ def test_ranks_under_identities_of_their_own(site: KeySite, ann: Person, mpi: Mp
     rows = [row for row in bob.audit("bobs") if row["event"] == "get"]
     assert [row["who"]["name"] for row in rows] == ["user:bob"]
     assert "user:ann" in rows[0]["who"]["from"], "who passed it on"
+    # One that is not there: nobody was asked.
+    none = ["-n", "1", "env", f"GAMBESON_IDENTITY={ann.home}/none", *listing]
+    done = run_marked([*command[:4], *mpi.mpiexec, *none], env=environment, timeout=120, cwd=ann.home)
+    said = next(line for line in done.stderr.splitlines() if "GAMBESON_IDENTITY" in line)
+    assert said.startswith(f"gambeson: the identity {ann.home}/none") and "says no" not in said, said
 
 
 def every_json(text: str) -> list[list[str]]:

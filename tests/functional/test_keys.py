@@ -274,7 +274,7 @@ def test_mistakes_get_sentences(gambeson: Path, ann: Person, tmp_path: Path) -> 
     assert 'has no label "clinica"' in ann.refuses(69, *exporting, "new.keys", "clinica")
     assert not (ann.home / "new.keys").exists()
     importing = ("import", "--export-passphrase-file", passphrase)
-    assert "it cannot be read (No such file" in ann.refuses(65, *importing, "nowhere.keys")
+    assert "there is no file nowhere.keys" in ann.refuses(69, *importing, "nowhere.keys")
     assert "it does not begin as" in ann.refuses(65, *importing, passphrase)
     assert ann.labels() == {"clinical": (1, True)}
 

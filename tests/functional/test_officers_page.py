@@ -110,6 +110,9 @@ class Ocean:
         return status, headers, body
 
 
+LONG = "x" * 64
+
+
 @pytest.fixture(scope="module")
 def ocean(tmp_path_factory: pytest.TempPathFactory, gambeson: Path) -> Iterator[Ocean]:
     if lacks := missing():
@@ -144,6 +147,9 @@ def ocean(tmp_path_factory: pytest.TempPathFactory, gambeson: Path) -> Iterator[
         assert process.poll() is None
         fill(ocean)
         yield ocean
+        process.terminate()
+        _, said = process.communicate(timeout=15)
+        assert "the officers' page has its certificate, and is at https://h1:7202" in said, said
 
 
 def day(days: int) -> str:
@@ -165,6 +171,7 @@ def test_an_officer_sees_labels_and_log_in_a_browser(ocean: Ocean) -> None:
     assert "Key service on h1" in shown and ">user:olga" in shown, shown
     assert [*re.findall(r'href="/label\?name=(\w+)"', shown.split("<thead>")[1])] == ["charts", "genomes", "notes"]
     assert "key rotate charts" in shown and "key rotate notes" not in shown
+    assert "key grant charts user:prometheus --read --until DATE" in shown
     assert "user:ann: read, write, administer" in shown and "user:prometheus: read" in shown
     assert re.search(r'class="tail">\d+:[0-9a-f]{64}<', shown), shown
     assert "1 request was refused" in shown.replace("\n", " ")
@@ -173,6 +180,7 @@ def test_an_officer_sees_labels_and_log_in_a_browser(ocean: Ocean) -> None:
     refused = desk.reads(PAGE + "/log?event=refusal")
     assert "user:prometheus" in refused and "create" not in re.sub(r"(?s)<head>.*</head>", "", refused)
     label = desk.reads(PAGE + "/label?name=notes")
+    assert "null" not in log + label
     assert "(newest)" in label and "rotate" in label and "user:ann" in label
     # Nothing was blocked by the page's own policy, and nothing is asked of anybody else.
     done = desk.browses("--enable-logging=stderr", "--v=0", "--dump-dom", url=PAGE + "/")
@@ -205,8 +213,10 @@ def test_others_get_in_nowhere_and_are_told_why(ocean: Ocean, tmp_path: Path) ->
     distrusts.takes(ocean.browser("olga"), ocean.passphrase)
     assert "Key service on" not in distrusts.reads(PAGE + "/")
 
-    refused = ocean.desk("olga").reads(PAGE + "/log?event=refusal&who=user:ann")
-    assert "names none of his roles under officers" in refused, refused
+    for who in ("user:ann", "ann"):
+        refused = ocean.desk("olga").reads(PAGE + f"/log?event=refusal&who={who}")
+        assert "names none of his roles under officers" in refused, refused
+    assert "There are no such rows" in ocean.desk("olga").reads(PAGE + "/log?event=refusal&who=nn")
 
 
 def test_answers_are_read_only_and_stay_nowhere(ocean: Ocean) -> None:
@@ -281,6 +291,7 @@ def test_alerts_are_about_metrics_that_there_are(ocean: Ocean) -> None:
 
 def test_it_is_drawn_in_light_and_dark_and_on_narrow_screens(ocean: Ocean, tmp_path: Path) -> None:
     desk = ocean.desk("olga")
+    ocean.key("ann", "create", LONG)
     drawn = {}
     for name, path in (("overview", "/"), ("log", "/log"), ("label", "/label?name=notes")):
         for screen, width, height in (("wide", 1280, 900), ("narrow", 480, 1400)):
@@ -288,9 +299,18 @@ def test_it_is_drawn_in_light_and_dark_and_on_narrow_screens(ocean: Ocean, tmp_p
                 picture = tmp_path / f"{name}-{screen}-{'dark' if dark else 'light'}.png"
                 desk.draws(PAGE + path, picture, width=width, height=height, dark=dark)
                 drawn[picture.stem] = brightness(picture)
+                if screen == "wide":
+                    assert is_within(picture), picture
     for name, light in drawn.items():
         if name.endswith("light"):
             assert drawn[name.replace("light", "dark")] < 80 < 200 < light, drawn
+
+
+def is_within(picture: Path) -> bool:
+    """Below the page's head nothing reaches its right edge."""
+    with Image.open(picture) as image:
+        edge = image.convert("RGB").crop((image.width - 12, 120, image.width, image.height))
+        return len(edge.getcolors() or []) == 1
 
 
 def brightness(picture: Path) -> float:

@@ -23,7 +23,7 @@ from harness.site import Site
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.mpis("mpich")]
 
-REFUSED = 70
+REFUSED, NOT_PERMITTED = 70, 77
 PASSPHRASE = "a master passphrase"
 # The credential ends with the epoch and the key of its one partition, and 32 bytes of a digest.
 SHOW = f'echo "$(hostname) $({sys.executable} {ASK} credential | tail -c 68 | head -c 36 | sha256sum | head -c 64)"'
@@ -372,13 +372,13 @@ def test_partitions_move_to_a_key_service_and_nobody_notices(folder: Cluster) ->
                 assert "`gambeson partition move` takes them there" in clinic.refuses(
                     REFUSED, "h1", "partition", "rotate", "clinic"
                 )
-                refused = clinic.refuses(REFUSED, "h1", "partition", "move")
+                refused = clinic.refuses(NOT_PERMITTED, "h1", "partition", "move")
                 assert 'partitions = ["user:root"]' in refused
                 assert set(clinic.keys("h1", "h2")) == {"h1", "h2"}, "until then they are in the folder"
                 assert not [line for line in clinic.rows("h1", "refusal") if line["wanted"] != "partition"]
             clinic.etc("h2", "keyd.toml").write_text('partitions = ["user:root"]\nofficers = ["user:root"]\n')
             with clinic.serves("h2"):
-                assert "1 partitions are in the key service keyd://h3,h2" in clinic.does("h1", "partition", "move")
+                assert "1 partition is in the key service keyd://h3,h2" in clinic.does("h1", "partition", "move")
                 assert not list(clinic.etc("h1", "authority/partitions").glob("clinic.*"))
                 assert "no partitions are in files" in clinic.does("h1", "partition", "move")
                 # h2 and h3 still ask the authority's host, which asks the service for them.
@@ -399,6 +399,12 @@ def test_partitions_move_to_a_key_service_and_nobody_notices(folder: Cluster) ->
                 assert len(set(clinic.keys("h1", "h2").values())) == 1
                 changes = [(line["did"], line.get("epoch")) for line in clinic.rows("h1", "partition-change")]
                 assert changes == [("move", None), ("rotate", 2)]
+                # A host that nobody certified is noted, from wherever partitions are made.
+                clinic.does("h1", "enroll", "--replace", "--user", "root", "root@h2")
+                for host, name in (("h1", "ward"), ("h2", "hall")):
+                    made = clinic.shell(host, clinic.words(["partition", "create", name, "h2", "h9"]))
+                    assert made.returncode == 0 and "with 2 members" in made.stdout, made
+                    assert "no host h9" in made.stderr and "no host h2" not in made.stderr, made
                 clinic.does("h2", "keyd", "backup", str(clinic.root / "backup.db"))
                 # What was in files is in none any more: not in the database, its journal, or a backup.
                 forms = (secret.encode(), bytes.fromhex(secret))

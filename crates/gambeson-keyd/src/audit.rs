@@ -10,6 +10,7 @@
 use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
+use gambeson_proto::directory::date;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -115,6 +116,40 @@ pub struct Row {
     pub about: String,
     /// SHA-256 of all of it and of the hash before.
     pub hash: [u8; 32],
+}
+
+/// What stands in rows as seconds since 1970.
+pub const MOMENTS: [&str; 3] = ["until", "expires", "time"];
+
+/// What a row says besides, as people read it; nothing, where it says nothing.
+#[must_use]
+pub fn readable(name: &str, value: &Value) -> Option<String> {
+    Some(match value {
+        Value::Null => return None,
+        Value::String(text) => text.clone(),
+        Value::Number(when) if MOMENTS.contains(&name) => when.as_u64().map_or_else(|| when.to_string(), date),
+        Value::Object(parts) => {
+            let parts = parts.iter().filter_map(|(name, value)| Some(format!("{name} {}", readable(name, value)?)));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        other => other.to_string(),
+    })
+}
+
+/// The same as programs read it: with moments as all other times.
+#[must_use]
+pub fn dated(about: Map<String, Value>) -> Map<String, Value> {
+    let dated = |(name, value): (String, Value)| {
+        let value = match value {
+            Value::Number(when) if MOMENTS.contains(&&*name) => {
+                when.as_u64().map_or(Value::Number(when), |when| date(when).into())
+            }
+            Value::Object(parts) => Value::Object(dated(parts)),
+            other => other,
+        };
+        (name, value)
+    };
+    about.into_iter().map(dated).collect()
 }
 
 impl Row {
@@ -226,7 +261,12 @@ impl std::str::FromStr for Tail {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let none = || format!("\"{text}\" is no end of a log; it is NUMBER:HASH, as `gambeson key audit` prints it");
+        let none = || {
+            format!(
+                "\"{text}\" is no end of a log; it is NUMBER:HASH, as `gambeson key audit --verify` and \
+             `gambeson keyd verify` print it"
+            )
+        };
         let (number, hash) = text.split_once(':').ok_or_else(none)?;
         let hash = data_encoding::HEXLOWER.decode(hash.as_bytes()).ok().and_then(|hash| hash.try_into().ok());
         Ok(Tail { number: number.parse().map_err(|_| none())?, hash: hash.ok_or_else(none)? })

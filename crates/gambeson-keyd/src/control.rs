@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! command   length u32 | Command, in postcard
-//! reply     length u32 | Result<Reply, sentence>
+//! reply     length u32 | Result<Reply, Refusal>
 //! ```
 //! Who runs as the service does, or as root, may: he could read its memory as well.
 
@@ -82,6 +82,15 @@ pub enum Reply {
     Administers(Rights),
 }
 
+/// Why it does not.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The status that a command ends with which does the same to files.
+    pub status: u8,
+    /// The sentence.
+    pub sentence: String,
+}
+
 /// How a service is.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct State {
@@ -102,7 +111,7 @@ pub struct State {
 }
 
 /// Opens a master key at a place, with its passphrase.
-pub type OpenMaster = dyn Fn(&str, Option<Secret>) -> Result<Box<dyn MasterKey>, String> + Send + Sync;
+pub type OpenMaster = dyn Fn(&str, Option<Secret>) -> Result<Box<dyn MasterKey>, Refusal> + Send + Sync;
 
 /// What commands act on.
 pub struct Controlled {
@@ -116,6 +125,8 @@ pub struct Controlled {
     pub duty: Arc<Duty>,
     /// Opens master keys, and remembers which one is meant from here on.
     pub open_master: Box<OpenMaster>,
+    /// What is told of an error.
+    pub refuse: fn(Error) -> Refusal,
 }
 
 /// A socket that is served until it is dropped.
@@ -158,12 +169,23 @@ impl Controlled {
         let peer = socket_peercred(&stream).map(|peer| peer.uid);
         let Some(uid) = peer.ok().filter(|uid| uid.is_root() || *uid == rustix::process::geteuid()) else { return };
         let Ok(command) = receive(&mut stream) else { return };
-        let reply: Result<Reply, String> = self.obey(command, &user(uid)).map_err(|error| error.to_string());
+        let reply = self.obey(command, &user(uid));
         // Who is gone needs no answer.
         let _ = send(&mut stream, &reply);
     }
 
-    fn obey(&self, command: Command, by: &Who) -> Result<Reply, Error> {
+    fn obey(&self, command: Command, by: &Who) -> Result<Reply, Refusal> {
+        if let Command::Master { place, passphrase, new_database_key } = command {
+            let new = (self.open_master)(&place, passphrase)?;
+            let done = self.database.change_master(new.as_ref(), new_database_key, by);
+            // Also when it failed: then those that still can are soon in step again.
+            let standbys = if new_database_key { self.duty.resealed() } else { Vec::new() };
+            return done.map(|()| Reply::Changed(standbys)).map_err(self.refuse);
+        }
+        self.answer(command, by).map_err(self.refuse)
+    }
+
+    fn answer(&self, command: Command, by: &Who) -> Result<Reply, Error> {
         let database = &self.database;
         match command {
             Command::Status => Ok(Reply::Status(State {
@@ -176,17 +198,16 @@ impl Controlled {
                 unwritten: database.health().trouble(),
             })),
             Command::Promote { force } => {
-                let tail = self.duty.promote(force, by)?;
+                // It was asked rightly, and is not to be.
+                let refused = |why| match why {
+                    Error::Senseless { why } => Error::Declined { why },
+                    why => why,
+                };
+                let tail = self.duty.promote(force, by).map_err(refused)?;
                 Ok(Reply::Promoted(database.role().1, tail.to_string()))
             }
             Command::Backup(to) => Ok(Reply::Copied(database.backup(Path::new(to.as_os()))?.to_string())),
-            Command::Master { place, passphrase, new_database_key } => {
-                let new = (self.open_master)(&place, passphrase).map_err(|why| Error::Senseless { why })?;
-                let done = database.change_master(new.as_ref(), new_database_key, by);
-                // Also when it failed: then those that still can are soon in step again.
-                let standbys = if new_database_key { self.duty.resealed() } else { Vec::new() };
-                done.map(|()| Reply::Changed(standbys))
-            }
+            Command::Master { .. } => Err(Error::Senseless { why: "it takes a master key that is open".to_owned() }),
             Command::Administer { label, whom } => {
                 self.duty.changes()?;
                 administer(database, by, &label, &whom).map(Reply::Administers)
@@ -228,11 +249,10 @@ fn user(uid: Uid) -> Who {
 /// Has the service whose socket this is do something. Nothing: none serves there.
 ///
 /// # Errors
-/// Its sentence.
-pub fn command(path: &Path, command: &Command) -> Option<Result<Reply, String>> {
+/// What it says, or why it says nothing.
+pub fn command(path: &Path, command: &Command) -> Option<io::Result<Result<Reply, Refusal>>> {
     let mut stream = UnixStream::connect(path).ok()?;
-    let reply = send(&mut stream, command).and_then(|()| receive::<Result<Reply, String>>(&mut stream));
-    Some(reply.unwrap_or_else(|cause| Err(format!("the service at {} does not answer ({cause})", path.display()))))
+    Some(send(&mut stream, command).and_then(|()| receive(&mut stream)))
 }
 
 /// A path, as a command carries it.

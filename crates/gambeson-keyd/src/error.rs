@@ -13,10 +13,24 @@ pub enum Error {
         /// Where.
         path: String,
     },
+    /// There is no backup where one is named.
+    NoBackup {
+        /// Where.
+        path: String,
+    },
     /// A database, or another file, is there already.
     Exists {
         /// Where.
         path: String,
+    },
+    /// A backup cannot be made where it is wanted.
+    Unmade {
+        /// Where.
+        path: String,
+        /// What was said.
+        why: String,
+        /// As whom it was tried.
+        user: u32,
     },
     /// Others could read or write it.
     Exposed {
@@ -59,6 +73,11 @@ pub enum Error {
     Refused {
         /// The sentence for who asks.
         answer: String,
+    },
+    /// What is asked is not to be, whoever asks.
+    Declined {
+        /// Why not.
+        why: String,
     },
     /// A later generation of the file is recorded already.
     OlderAnchor {
@@ -162,7 +181,15 @@ impl fmt::Display for Error {
             Self::NoDatabase { path } => {
                 write!(out, "there is no key database {path}; make one with `gambeson keyd init`, or restore a backup")
             }
+            Self::NoBackup { path } => {
+                write!(out, "there is no backup {path}; name a file that `gambeson keyd backup` has made")
+            }
             Self::Exists { path } => write!(out, "{path} is there already, and it stays as it is; name another place"),
+            Self::Unmade { path, why, user } => write!(
+                out,
+                "the backup {path} cannot be made ({why}); who has the database open makes it, as user {user}, and needs a \
+                 folder that is there and that he may write in"
+            ),
             Self::Exposed { path, why } => write!(out, "the key database {path} is refused: {why}"),
             Self::InUse { path } => {
                 write!(out, "another process has the key database {path} open; it is one service's at a time")
@@ -226,7 +253,9 @@ impl fmt::Display for Error {
                  stays: gambeson keyd promote --force; then make the other a standby of it: gambeson keyd init --standby-of, \
                  there"
             ),
-            Self::Rules { why } | Self::Site { why } | Self::Senseless { why } => out.write_str(why),
+            Self::Rules { why } | Self::Site { why } | Self::Senseless { why } | Self::Declined { why } => {
+                out.write_str(why)
+            }
             Self::Keys(why) => why.fmt(out),
             Self::System { path, doing, why } => {
                 write!(out, "the key database {path} cannot be used: {doing} failed ({why})")

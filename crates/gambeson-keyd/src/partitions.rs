@@ -194,7 +194,7 @@ fn told(error: Error) -> Told {
 fn untold(cause: Told) -> Error {
     match cause {
         Told::Senseless(why) => Error::Senseless { why },
-        Told::Refused(answer) => Error::Refused { answer },
+        Told::Refused(why) => Error::Declined { why },
         cause => Error::Site { why: cause.to_string() },
     }
 }

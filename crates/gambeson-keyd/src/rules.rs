@@ -65,7 +65,10 @@ impl Rules {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            // One that leads to nothing was to say something.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
+                return Ok(Self::default());
+            }
             Err(cause) => return Err(unusable(path, &format!("it cannot be read ({cause})"))),
         };
         let metadata = fs::metadata(path).map_err(|cause| unusable(path, &cause.to_string()))?;
@@ -79,6 +82,9 @@ impl Rules {
         let lists = [&rules.create, &rules.officers, &rules.partitions, &rules.metrics];
         for role in lists.into_iter().flatten() {
             check_role(role)?;
+        }
+        if rules.listen.is_empty() {
+            return Err(format!("listen names no address; say listen = [\"0.0.0.0:{PORT}\"], or leave it out"));
         }
         for host in &rules.standbys {
             crate::standby::host_of(host)?;
@@ -129,6 +135,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         for text in [
             "create = ['ann']",
+            "listen = []",
             "standbys = ['h1,h2']",
             "officers = ['user:']",
             "create = ['dns:*']",

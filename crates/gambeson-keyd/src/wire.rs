@@ -334,6 +334,8 @@ pub enum Kind {
     },
     /// The service cannot, now.
     Unavailable,
+    /// It is not to be, whoever asks.
+    Declined,
 }
 
 /// As bytes, in one allocation: a vector that grows leaves copies of keys behind.

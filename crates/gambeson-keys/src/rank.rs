@@ -118,7 +118,8 @@ pub(crate) fn own_identity(job: &Path) -> Option<PathBuf> {
 /// The ring of an identity, by way of the job's holder; `store` is the service that the job's own keys are from.
 pub(crate) fn ring(directory: &Path, identity: &Path, store: &str, job: [u8; 16]) -> Result<Ring, KeyError> {
     let refused = |why: String| KeyError::NotGranted { store: store.to_owned(), why };
-    let (request, private) = sign(identity, job).map_err(refused)?;
+    // Nobody was asked for anything yet.
+    let (request, private) = sign(identity, job).map_err(|why| KeyError::Unfit { store: store.to_owned(), why })?;
     let unreachable = |why: String| KeyError::Unreachable { store: store.to_owned(), why };
     let answer = holder::call(directory, RING, &request.encode()).map_err(unreachable)?;
     match answer.as_ref().and_then(|answer| answer.split_first()) {

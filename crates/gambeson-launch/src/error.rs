@@ -12,6 +12,8 @@ pub enum Error {
     Rules(String),
     /// Somebody may not have what he asks for.
     Refused(String),
+    /// A key service does not let this one do it.
+    NotPermitted(String),
     /// The system, a file or the network does not do what is needed.
     Unavailable(String),
 }
@@ -19,9 +21,11 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Senseless(what) | Error::Rules(what) | Error::Refused(what) | Error::Unavailable(what) => {
-                out.write_str(what)
-            }
+            Error::Senseless(what)
+            | Error::Rules(what)
+            | Error::Refused(what)
+            | Error::NotPermitted(what)
+            | Error::Unavailable(what) => out.write_str(what),
         }
     }
 }

@@ -35,7 +35,7 @@ impl fmt::Display for Place {
 impl FromStr for Place {
     type Err = String;
 
-    /// `NAME`, `NAME:PORT`, or `NAME=ADDRESS:PORT` where a service is not to be found by its name.
+    /// `NAME`, `NAME:PORT`, or `NAME=ADDRESS[:PORT]` where a service is not to be found by its name.
     fn from_str(text: &str) -> Result<Self, String> {
         let none = |why: &str| {
             format!("{text:?} names no key service: {why}; one is named as keyd://h1, keyd://h1:7201 or keyd://h1,h2")
@@ -43,7 +43,8 @@ impl FromStr for Place {
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| none("it does not begin with keyd://"))?;
         let host = |word: &str| {
             let (name, address) = match word.split_once('=') {
-                Some((name, address)) => (name, address.to_owned()),
+                Some((name, address)) if has_port(address) => (name, address.to_owned()),
+                Some((name, address)) => (name, format!("{address}:{PORT}")),
                 None => match word.rsplit_once(':') {
                     Some((name, port)) if port.parse::<u16>().is_ok() => (name, word.to_owned()),
                     Some(_) => return Err(none("a port is a number")),
@@ -64,6 +65,11 @@ impl FromStr for Place {
     }
 }
 
+/// Whether an address ends with a port; one of IPv6 stands in brackets before it.
+fn has_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,6 +85,9 @@ mod tests {
         assert_eq!(hosts("keyd://h1"), [host("h1", "h1:7201")]);
         assert_eq!(hosts("keyd://Keys.site:80,h2"), [host("keys.site", "Keys.site:80"), host("h2", "h2:7201")]);
         assert_eq!(hosts("keyd://h1=127.0.0.1:9"), [host("h1", "127.0.0.1:9")]);
+        assert_eq!(hosts("keyd://h1=10.78.0.9"), [host("h1", "10.78.0.9:7201")]);
+        assert_eq!(hosts("keyd://h1=[::1]"), [host("h1", "[::1]:7201")]);
+        assert_eq!(hosts("keyd://h1=[::1]:9"), [host("h1", "[::1]:9")]);
         for none in ["h1", "keyd://", "keyd://h1,", "keyd://10.0.0.1", "keyd://h1:x", "keyd://a b", "keyd://=1:2"] {
             assert!(none.parse::<Place>().is_err(), "{none}");
         }

@@ -30,8 +30,8 @@ impl File {
         let name = path.display();
         if matches!(fs::symlink_metadata(path), Err(cause) if cause.kind() == io::ErrorKind::NotFound) {
             return Err(MasterError::Refused(format!(
-                "there is no master key file:{name}; put the file back, or make a new key service with it: `gambeson keyd init \
-                 --master-key file:{name}`"
+                "there is no master key file:{name}; put the file back from where its copy is kept: what it has wrapped opens \
+                 with nothing else"
             )));
         }
         let bytes = read_secret(path).map_err(|why| {
@@ -49,10 +49,7 @@ impl File {
         let cost = cost.filter(|_| before.starts_with(&MAGIC)).ok_or_else(no_file)?;
         let salt = before[MAGIC.len() + 12..].try_into().expect("it is the rest");
         let passphrase = ask(&format!("Passphrase of the master key {name}: ")).ok_or_else(|| {
-            MasterError::Refused(format!(
-                "the master key file:{name} is locked: nobody gives its passphrase; name a file with it (--passphrase-file), or \
-                 start this again where somebody can be asked"
-            ))
+            MasterError::Refused(format!("the master key file:{name} is locked, and nobody gives its passphrase"))
         })?;
         let key = cipher::open(&Passphrase::new(passphrase).key(&cost, salt), before, sealed).ok_or_else(|| {
             MasterError::Refused(format!(
@@ -106,12 +103,8 @@ pub(crate) fn mac(key: &Secret32, message: &[u8]) -> Result<Secret32, MasterErro
 
 fn new_passphrase(path: &Path, ask: &mut Ask<'_>) -> Result<Passphrase, MasterError> {
     let name = path.display();
-    let nobody = || {
-        MasterError::Refused(format!(
-            "a new master key file:{name} needs a passphrase, and nobody gives one; name a file with it (--passphrase-file), or \
-             start this again where somebody can be asked"
-        ))
-    };
+    let nobody =
+        || MasterError::Refused(format!("a new master key file:{name} needs a passphrase, and nobody gives one"));
     let first = Passphrase::new(ask(&format!("New passphrase of the master key {name}: ")).ok_or_else(nobody)?);
     if first.is_short() {
         return Err(MasterError::Refused(format!(

@@ -55,18 +55,21 @@ Exit status:
   65          an experiment or a trace makes no sense (sim), or a file is no export of labels (key)
   69          mpiexec, a Python with Gambeson's package, or a file, a key store or a label
               Gambeson needs, was not found; a file cannot be written, or another host not
-              be reached (init, enroll, site)
+              be reached (init, enroll, site); a key service does not answer (key, partition,
+              file), none runs here, or its database or master key is not there (keyd)
   70          refused: the messages would not be protected as the policy says (run),
-              the site directory does not hold (directory), a key store was open to
-              others or altered (key), or the other end is not who was expected, does
-              not accept this one, or an identity is open to others (proxy, enroll, site),
-              or there is a site already (init)
+              the site directory does not hold (directory), a key store or a database was
+              open to others or altered (key, keyd), or the other end is not who was
+              expected, does not accept this one, or an identity is open to others (proxy,
+              enroll, site, key, partition), or there is a site already (init)
   71          the operating system refused something, or the connection to a host of the job
               was lost and its launcher ended well all the same (run)
   75          not everything could be heard (audit)
   77          this user may not listen on the network interfaces (audit), or not use a key:
-              a wrong passphrase, a label for reading alone, one that has expired (key)
-  78          the policy or the site directory cannot be understood
+              a wrong passphrase, a label for reading alone, one that has expired (key),
+              a folder or a master key that is another's (keyd); or a key service does not
+              let this user (key, partition)
+  78          the policy, the site directory or a service's rules (keyd) cannot be understood
   141         who read the output went away";
 
 impl From<Status> for ExitCode {
@@ -132,11 +135,11 @@ impl From<KeyError> for Failure {
 
 impl From<gambeson_keyd::Error> for Failure {
     fn from(error: gambeson_keyd::Error) -> Self {
-        use gambeson_keyd::Error::{Exists, InUse, Keys, NoDatabase, Rules, Senseless, Site, System};
+        use gambeson_keyd::Error::{Exists, InUse, Keys, NoBackup, NoDatabase, Rules, Senseless, Site, System, Unmade};
         let status = match &error {
             Keys(of) => Failure::from(of.clone()).status,
             Senseless { .. } | Exists { .. } => Status::Usage,
-            NoDatabase { .. } | InUse { .. } | Site { .. } => Status::Unavailable,
+            NoDatabase { .. } | NoBackup { .. } | Unmade { .. } | InUse { .. } | Site { .. } => Status::Unavailable,
             Rules { .. } => Status::Policy,
             System { .. } => Status::System,
             _ => Status::Refused,
@@ -147,10 +150,11 @@ impl From<gambeson_keyd::Error> for Failure {
 
 impl From<gambeson_launch::Error> for Failure {
     fn from(error: gambeson_launch::Error) -> Self {
-        use gambeson_launch::Error::{Rules, Senseless, Unavailable};
+        use gambeson_launch::Error::{NotPermitted, Rules, Senseless, Unavailable};
         let status = match &error {
             Senseless(_) => Status::Usage,
             Rules(_) => Status::Policy,
+            NotPermitted(_) => Status::NotPermitted,
             Unavailable(_) => Status::Unavailable,
             _ => Status::Refused,
         };

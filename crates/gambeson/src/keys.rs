@@ -133,8 +133,19 @@ pub(crate) enum NamedBy {
 fn named(store: &Path) -> Result<Found, Failure> {
     match store.to_str().filter(|text| text.starts_with(SERVICE)) {
         Some(text) => Ok(Found::Service(text.parse().map_err(Failure::usage)?, NamedBy::User)),
+        None if meant_for_service(store) => Err(Failure::usage(format!(
+            "{} is no key service and no folder; a service is named as keyd://h1, and a folder that is called so as ./{0}",
+            store.display()
+        ))),
         None => Ok(Found::Folder(store.to_owned())),
     }
+}
+
+/// Whether somebody has slipped who meant `keyd://HOST`.
+fn meant_for_service(store: &Path) -> bool {
+    let text = store.to_string_lossy().to_ascii_lowercase();
+    let word = text.split_once(':').map_or("", |(word, _)| word);
+    word == "keyd" || (!word.is_empty() && !word.contains('/') && text[word.len()..].starts_with("://"))
 }
 
 fn found() -> Result<Found, Failure> {
@@ -306,6 +317,42 @@ fn asking_for<T>(
     }
 }
 
+/// Opens an export with its passphrase.
+pub(crate) fn asking_of_export<T>(
+    export: &Path,
+    file: Option<&Path>,
+    mut open: impl FnMut(&mut dyn FnMut(&Path) -> Option<Passphrase>) -> Result<T, KeyError>,
+) -> Result<T, Failure> {
+    let mut last = None;
+    let opened = asking(file, |ask| open(ask).inspect_err(|error| last = Some(error.clone())));
+    opened.map_err(|failure| match last {
+        // Else a passphrase's file or the terminal failed.
+        Some(error @ (KeyError::Locked { .. } | KeyError::Altered { .. })) => of_export(export, error),
+        _ => failure,
+    })
+}
+
+/// What is said of an export: it is no store, so nothing unlocks it, and no backup has it.
+pub(crate) fn of_export(export: &Path, error: KeyError) -> Failure {
+    let name = export.display();
+    match error {
+        KeyError::Locked { .. } => Failure::new(
+            Status::NotPermitted,
+            format!(
+                "the export {name} is under a passphrase of its own, and there is no terminal to ask on; name a file with it: \
+                 --export-passphrase-file FILE"
+            ),
+        ),
+        KeyError::Altered { what, .. } => Failure::refused(format!(
+            "the export {name} was altered or is damaged: {what} is not what was written there; ask who sent it for another"
+        )),
+        KeyError::NoExport { .. } if matches!(export.try_exists(), Ok(false)) => {
+            Failure::unavailable(format!("there is no file {name}; name the export that was sent to you"))
+        }
+        error => error.into(),
+    }
+}
+
 /// A passphrase that exists; `None`: there is nobody to ask.
 pub(crate) fn passphrase(file: Option<&Path>, prompt: &str) -> Result<Option<Passphrase>, Failure> {
     match file {
@@ -314,8 +361,9 @@ pub(crate) fn passphrase(file: Option<&Path>, prompt: &str) -> Result<Option<Pas
     }
 }
 
-/// A passphrase that does not exist yet: typed twice, and long enough.
-pub(crate) fn new_passphrase(file: Option<&Path>, of: &str) -> Result<Passphrase, Failure> {
+/// A passphrase that does not exist yet: typed twice, and long enough; or from the file that an option names.
+pub(crate) fn new_passphrase(file: Option<&Path>, option: &str, of: &str) -> Result<Passphrase, Failure> {
+    let nobody = || nobody(option);
     let first = passphrase(file, &format!("New passphrase of {of}: "))?.ok_or_else(nobody)?;
     if first.is_short() {
         return Err(Failure::usage(format!(
@@ -352,6 +400,9 @@ fn bytes_of(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let mut bytes = if file.as_os_str() == "-" {
         line(&mut io::stdin().lock()).map_err(|error| Failure::system(format!("stdin cannot be read ({error})")))?
     } else {
+        if matches!(file.try_exists(), Ok(false)) {
+            return Err(Failure::unavailable(format!("there is no passphrase file {}", file.display())));
+        }
         read_secret(file).map_err(|why| {
             Failure::refused(format!(
                 "the passphrase file {} can't be used: {why}; it has to be a file of yours that nobody else may read \
@@ -424,8 +475,8 @@ impl Drop for Hidden<'_> {
 }
 
 /// What is said when a passphrase is wanted and there is no terminal.
-fn nobody() -> Failure {
-    Failure::usage("there is no terminal to ask for a passphrase on; name a file with it: --passphrase-file FILE")
+fn nobody(option: &str) -> Failure {
+    Failure::usage(format!("there is no terminal to ask for a passphrase on; name a file with it: {option} FILE"))
 }
 
 fn locked(error: KeyError) -> Failure {

@@ -62,12 +62,14 @@ enum Missed {
     Away(String, bool),
     /// It makes no changes; who does, if it knows that.
     Standby(String, Option<String>),
+    /// Who answers there is another, or does not take this one.
+    Stranger(String),
 }
 
 impl Missed {
     fn sentence(self) -> String {
         match self {
-            Missed::Away(why, _) | Missed::Standby(why, _) => why,
+            Missed::Away(why, _) | Missed::Standby(why, _) | Missed::Stranger(why) => why,
         }
     }
 }
@@ -326,9 +328,15 @@ impl Client {
                 Err(Err(other)) => missed.push(other),
             }
         }
+        // That a file's anchor is not recorded is noted, whoever answered.
+        let anchors = matches!(question, Question::SetAnchor { .. });
+        if !anchors && missed.iter().any(|one| matches!(one, Missed::Stranger(_))) {
+            let why: Vec<_> = missed.into_iter().map(Missed::sentence).collect();
+            return Err(KeyError::Exposed { store: self.place().to_string(), why: why.join("; ") });
+        }
         let followed = missed.iter().find_map(|one| match one {
             Missed::Standby(_, primary) => Some(primary.as_deref()),
-            Missed::Away(..) => None,
+            Missed::Away(..) | Missed::Stranger(_) => None,
         });
         let before = followed.map_or_else(String::new, |primary| self.without(primary));
         let why: Vec<_> = missed.into_iter().map(Missed::sentence).collect();
@@ -355,9 +363,23 @@ impl Client {
         let host = &self.place().hosts()[at];
         let bytes = wire::encode(question);
         let away = |cause: &gambeson_link::Error, begun| Missed::Away(format!("{}: {cause}", host.name), begun);
+        let unmet = |cause: gambeson_link::Error| match cause {
+            cause @ gambeson_link::Error::Refused(_) if !is_cut(&cause) => {
+                Missed::Stranger(format!("{}: {cause}", host.name))
+            }
+            gambeson_link::Error::Lost(why) => {
+                let why = why.split("; start what is to be attached to").next().unwrap_or_default();
+                let remedy = match why.contains("nobody listens") {
+                    true => "no key service runs there; its administrator starts it: gambeson keyd serve",
+                    false => "ask its administrator where it is",
+                };
+                Missed::Away(format!("{}: {why}; {remedy}", host.name), false)
+            }
+            cause => away(&cause, false),
+        };
         let mut again = true;
         let answer = loop {
-            let (there, was_there) = self.there(at).map_err(|cause| Err(away(&cause, false)))?;
+            let (there, was_there) = self.there(at).map_err(|cause| Err(unmet(cause)))?;
             match there.call(question.handler(), &bytes, ANSWER) {
                 Ok(answer) => break zeroize::Zeroizing::new(answer),
                 Err(cause) => {
@@ -421,7 +443,7 @@ impl Client {
                 Ok(KeyError::OlderAnchor { store, file: *file, held, given: *generation })
             }
             (Kind::Senseless, _) => Ok(KeyError::Unfit { store, why: sentence }),
-            (Kind::Distrusted, _) => Ok(KeyError::Exposed { store, why: sentence }),
+            (Kind::Distrusted | Kind::Declined, _) => Ok(KeyError::Exposed { store, why: sentence }),
             _ => Ok(KeyError::NotGranted { store, why: sentence }),
         }
     }
@@ -512,7 +534,8 @@ impl Question {
 fn told(error: KeyError) -> Told {
     match error {
         KeyError::Unfit { why, .. } => Told::Senseless(why),
-        KeyError::NotGranted { why, .. } => Told::Refused(why),
+        KeyError::NotGranted { why, .. } => Told::NotPermitted(why),
+        KeyError::Exposed { why, .. } => Told::Refused(why),
         KeyError::Unreachable { .. } => Told::Unavailable(error.to_string()),
         error => Told::Refused(error.to_string()),
     }

@@ -24,7 +24,10 @@ impl Database {
     /// When the file is there already or cannot be made.
     pub fn backup(&self, to: &Path) -> Result<Tail, Error> {
         let to = Place::new(to);
-        to.make()?;
+        to.make().map_err(|why| match why {
+            Error::System { path, why, .. } => Error::Unmade { path, why, user: rustix::process::geteuid().as_raw() },
+            why => why,
+        })?;
         let copied = self.0.shared.look(|connection, envelope| copy(connection, &to, envelope));
         if copied.is_err() {
             to.remove();
@@ -41,13 +44,7 @@ impl Database {
     /// # Errors
     /// When there is one, or the backup is not as it was written.
     pub fn restore(backup: &Path, path: &Path, master: &dyn MasterKey, who: &Who) -> Result<Verified, Error> {
-        let (backup, place) = (Place::new(backup), Place::new(path));
-        backup.check_file()?;
-        if backup.has_journal() {
-            let why = "a journal stands beside it, so it is no backup but a database in use; make one with `gambeson keyd \
-                       backup`";
-            return Err(backup.system("restoring from it", &why));
-        }
+        let (backup, place) = (one_file(backup)?, Place::new(path));
         let _lock = place.lock()?;
         if fs::symlink_metadata(path).is_ok() {
             return Err(Error::Exists { path: place.name });
@@ -71,6 +68,34 @@ impl Database {
         place.sync()?;
         Ok(restored)
     }
+}
+
+/// The place of the master key that a backup says it opens with. Nothing vouches for it before the backup is opened.
+///
+/// # Errors
+/// When there is no backup, or others could have written it.
+pub fn master_of(backup: &Path) -> Result<String, Error> {
+    let backup = one_file(backup)?;
+    let connection = backup.connect(Purpose::Read)?;
+    backup.check_schema(&connection)?;
+    let name = file::meta(&connection, file::MASTER).map_err(backup.sqlite("reading which master key it is under"))?;
+    let name = name.and_then(|name| String::from_utf8(name).ok());
+    name.ok_or_else(|| backup.altered("what it says of its master key"))
+}
+
+/// A backup that is there, its owner's alone, and nothing but one file.
+fn one_file(backup: &Path) -> Result<Place, Error> {
+    let backup = Place::new(backup);
+    backup.check_file().map_err(|why| match why {
+        Error::NoDatabase { path } => Error::NoBackup { path },
+        why => why,
+    })?;
+    if backup.has_journal() {
+        let why = "a journal stands beside it, so it is no backup but a database in use; make one with `gambeson keyd \
+                   backup`";
+        return Err(backup.system("restoring from it", &why));
+    }
+    Ok(backup)
 }
 
 fn copy(connection: &Connection, to: &Place, envelope: &Arc<Envelope>) -> Result<Tail, Error> {
@@ -99,8 +124,8 @@ fn fill(backup: &Place, new: &Place, master: &dyn MasterKey, who: &Who) -> Resul
         io::copy(&mut from, &mut to).map(drop)
     };
     copied().map_err(|why| backup.system(format!("copying it to {}", new.name), &why))?;
-    let connection = new.connect(Purpose::Alone)?;
     // What is said of it is said of the backup.
+    let connection = Place { path: new.path.clone(), name: backup.name.clone() }.connect(Purpose::Alone)?;
     let envelope = Arc::new(unwrapped(backup, &connection, master)?);
     let (verified, state) = verification::whole(backup, &connection, &envelope, None)?;
     let doing = "writing that it was restored";

@@ -32,6 +32,7 @@ use gambeson_master::{MasterError, MasterKey};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
+pub use backup::master_of;
 pub use batch::{Batch, SealedRecord};
 pub use commits::{BOUNDS, Commits};
 pub use health::{Health, Trouble};

@@ -231,7 +231,7 @@ impl Transaction<'_> {
         let before = *self.state();
         if before.role != from {
             let is = if before.role == Role::Primary { "a primary's already" } else { "a standby's by now" };
-            return Err(Error::Senseless { why: format!("the key database {} is {is}", self.place.name) });
+            return Err(Error::Declined { why: format!("the key database {} is {is}", self.place.name) });
         }
         let loose = self.loose(before.tail.number)?;
         let plain = |(kind, name): (String, String)| {

@@ -39,12 +39,23 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Has it, and renews it when two thirds of its time are over, until it is told to stop.
-pub(super) fn keep(shown: &Shown, folder: &Path, stop: &Receiver<()>, say: &(dyn Fn(&str) + Send + Sync)) {
+/// Has it, and renews it when two thirds of its time are over, until it is told to stop. Whoever was told that there is none
+/// yet is told when the page, at this address, has one.
+pub(super) fn keep(
+    shown: &Shown,
+    folder: &Path,
+    address: &str,
+    stop: &Receiver<()>,
+    say: &(dyn Fn(&str) + Send + Sync),
+) {
     let mut failures = 0;
     loop {
+        let lacked = failures > 0 && shown.until().is_none();
         let had = authority::Page::of(folder, None, |why| say(why)).map_err(|cause| cause.to_string());
         let due = had.and_then(|page| shown.show(&page).map(|()| page.validity.due()));
+        if lacked && due.is_ok() {
+            say(&format!("the officers' page has its certificate, and is at {address}"));
+        }
         let wait = match due {
             Ok(due) if due > now() => {
                 failures = 0;

@@ -182,7 +182,10 @@ impl Search<'_> {
         let named = |row: &Row| {
             let who = row.who();
             who.is_some_and(|who| {
-                who.name == self.who || who.key == self.who || who.roles.iter().any(|role| role == self.who)
+                // Of a role, also what it says without its kind.
+                let is_role =
+                    |role: &String| role == self.who || role.split_once(':').is_some_and(|(_, name)| name == self.who);
+                who.name == self.who || who.key == self.who || who.roles.iter().any(is_role)
             })
         };
         (self.event.is_empty() || row.event == self.event) && (self.who.is_empty() || named(row))

@@ -17,7 +17,7 @@ pub(super) fn page(search: &Search<'_>, found: &Found, from: Option<u64>, now: u
     html! {
         form method="get" action="/log" {
             label { "Label" input name="label" value=(label) size="18"; }
-            label { "Who" input name="who" value=(who) size="18" placeholder="user:ann"; }
+            label { "Who" input name="who" value=(who) size="18" placeholder="ann"; }
             label { "Event" input name="event" value=(event) size="12" placeholder="refusal"; }
             button type="submit" { "Show" }
             @if !(label.is_empty() && who.is_empty() && event.is_empty()) { a href="/log" { "all" } }
@@ -76,22 +76,21 @@ fn row(row: &Row, now: u64, with_label: bool) -> Markup {
     }
 }
 
-/// What stands in rows as seconds since 1970.
-const MOMENTS: [&str; 2] = ["until", "expires"];
-
 /// What else a row says.
 fn more(row: &Row, now: u64) -> Markup {
     let about = row.about();
     html! {
         ul {
             @if let Some(file) = &row.file { li { span.aside { "file " } code { (data_encoding::HEXLOWER.encode(file)) } } }
+            @if let (Some(record), None) = (&row.record, &row.label) { li { (record) } }
             @for (name, value) in &about {
-                li {
-                    span.aside { (name) ": " }
-                    @match value {
-                        Value::String(text) => (text),
-                        Value::Number(when) if MOMENTS.contains(&&**name) => (moment(when.as_u64().unwrap_or(0), now)),
-                        other => (other.to_string()),
+                @if let Some(text) = audit::readable(name, value) {
+                    li {
+                        span.aside { (name) ": " }
+                        @match value {
+                            Value::Number(when) if audit::MOMENTS.contains(&&**name) => (moment(when.as_u64().unwrap_or(0), now)),
+                            _ => (text),
+                        }
                     }
                 }
             }

@@ -88,6 +88,7 @@ impl Page {
         let listening = listener.local_addr().map_err(|cause| unusable(cause.to_string()))?;
         let shown = Arc::new(Shown::default());
         let tls = server::tls(&trust, shown.clone()).map_err(|cause| unusable(cause.to_string()))?;
+        let address = format!("https://{host}:{}", listening.port());
         let admission = Admission::new(trust, host.clone(), officers, metrics);
         let counters = Metrics::new(&database, path, shown.clone());
         let office = Arc::new(Office::new(database, admission, host, live, counters, say.clone()));
@@ -99,7 +100,7 @@ impl Page {
             thread.map_err(|cause| unusable(format!("no thread can be started ({cause})")))
         };
         let (certificates, heard) = (shown, say.clone());
-        let keep = move || certificate::keep(&certificates, &folder, &renewed, &*heard);
+        let keep = move || certificate::keep(&certificates, &folder, &address, &renewed, &*heard);
         page.threads.push(start("gambeson-page-renewal", Box::new(keep))?);
         let serve = move || server::run(listener, tls, office, stopped, &*say);
         page.threads.push(start("gambeson-page", Box::new(serve))?);

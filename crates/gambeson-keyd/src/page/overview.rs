@@ -107,6 +107,13 @@ pub(super) fn rights(rights: Rights) -> String {
     if words.is_empty() { "nothing".into() } else { words.join(", ") }
 }
 
+/// Rights, as `gambeson key grant` is told of them.
+fn options(rights: Rights) -> String {
+    let named =
+        [(rights.read && !rights.write, " --read"), (rights.write, " --write"), (rights.administer, " --administer")];
+    named.into_iter().filter_map(|(has, option)| has.then_some(option)).collect()
+}
+
 fn backup_is_late(inventory: &Inventory) -> bool {
     let last = inventory.backup.or(inventory.began);
     last.is_some_and(|last| last + BACKUP_DAYS * DAY < inventory.now)
@@ -137,7 +144,9 @@ fn todo(inventory: &Inventory, live: &dyn Live) -> Markup {
             if let Some(end) = grant.until.filter(|&end| end > now && end < now + 7 * DAY) {
                 warn.push(
                     html! { "The grant of " a href=(address("/label", &[("name", &label.name)])) { (label.name) } " to "
-                    (grant.who) " ends " (moment(end, now)) "." },
+                    (grant.who) " ends " (moment(end, now)) ": "
+                    code { "gambeson key grant " (label.name) " " (grant.who) (options(grant.rights)) " --until DATE" }
+                    " extends it." },
                 );
             }
         }
@@ -153,7 +162,7 @@ fn todo(inventory: &Inventory, live: &dyn Live) -> Markup {
         if silent {
             bad.push(html! { "The standby " (standby.name) " has not been heard of "
             @if let Some(heard) = standby.heard { "since " (moment(heard, now)) } @else { "yet" }
-            ": see to it, or nobody takes over if this host is gone." });
+            ": nobody takes over if this host is gone. " code { "gambeson keyd status" } " there says why." });
         }
     }
     if let Some(following) =
@@ -161,12 +170,12 @@ fn todo(inventory: &Inventory, live: &dyn Live) -> Markup {
     {
         bad.push(html! { "The primary, " (following.primary) ", has not been heard of "
         @if let Some(heard) = following.heard { "since " (moment(heard, now)) } @else { "yet" }
-        ": if it is gone for good, make this one the primary." });
+        ": if it is gone for good, " code { "gambeson keyd promote" } " here makes this one the primary." });
     }
     if inventory.refusals > 0 {
         let number = refused(inventory.refusals);
         warn.push(html! { a href=(address("/log", &[("event", "refusal")])) { (number) @if inventory.refusals == 1 { " request was" } @else { " requests were" }
-                          " refused" } " in the last 24 hours." });
+                          " refused" } " in the last 24 hours: the log says whose, and why." });
     }
     html! {
         ul.todo {

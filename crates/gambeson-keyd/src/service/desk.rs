@@ -239,6 +239,7 @@ fn answer(request: Request, outcome: Result<Answer, Error>) {
 fn refused(error: &Error) -> Refused {
     let kind = match error {
         Error::Refused { .. } => Kind::NotGranted,
+        Error::Declined { .. } => Kind::Declined,
         Error::OlderAnchor { held, .. } => Kind::OlderAnchor { held: *held },
         Error::Standby { .. } => Kind::Standby { primary: None },
         Error::Follows { primary, .. } => Kind::Standby { primary: Some(primary.clone()) },

@@ -76,7 +76,7 @@ impl Service {
         config.listen.clone_from(&rules.listen);
         (config.host, config.shm) = (host.clone(), false);
         (config.patience, config.silence, config.watch) = (PATIENCE, SILENCE, true);
-        let domain = Arc::new(Domain::open(config)?);
+        let domain = Arc::new(Domain::open(config).map_err(unopened)?);
         // Before the first question: another may have been promoted while this one was down.
         let duty = Duty::open(database.clone(), &host, &domain, &rules.standbys)?;
         let called = (host, member.identity.key_hash().to_string());
@@ -116,6 +116,17 @@ impl Service {
     #[must_use]
     pub fn since(&self) -> u64 {
         self.desk.since()
+    }
+}
+
+/// An address is what the administrator chooses.
+fn unopened(cause: gambeson_link::Error) -> Error {
+    let why = cause.to_string();
+    match cause {
+        gambeson_link::Error::System { .. } if why.contains("cannot listen") => {
+            Error::Site { why: format!("{why}; name another address: `listen` in keyd.toml, or --listen") }
+        }
+        _ => Error::Site { why },
     }
 }
 

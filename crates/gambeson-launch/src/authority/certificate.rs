@@ -145,6 +145,13 @@ pub(super) fn claims(der: &[u8]) -> Option<(Option<String>, Vec<String>)> {
     Some((host, roles.collect()))
 }
 
+/// All DNS names of a certificate.
+pub(super) fn names(der: &[u8]) -> Vec<String> {
+    let der = CertificateDer::from(der);
+    let certificate = webpki::EndEntityCert::try_from(&der);
+    certificate.map(|certificate| certificate.valid_dns_names().map(str::to_owned).collect()).unwrap_or_default()
+}
+
 fn unmade(cause: &rcgen::Error) -> Error {
     Error::Unavailable(format!("no certificate can be made: {cause}"))
 }

@@ -273,6 +273,12 @@ impl Member {
         certificate::claims(self.identity.certificates().next()?)?.0
     }
 
+    /// What its certificate is for: the names of hosts.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.identity.certificates().next().map(certificate::names).unwrap_or_default()
+    }
+
     /// By what its owner was certified, if no administrator did.
     pub(crate) fn mechanism(&self) -> Option<Mechanism> {
         let (_, roles) = certificate::claims(self.identity.certificates().next()?)?;

@@ -32,7 +32,7 @@ pub(super) fn execute(place: &Place, wish: &Wish<'_>) -> Result<(), Failure> {
     if file.exists() && !wish.replace {
         return Err(Failure::refused(format!("{} is there already; --replace writes another one", file.display())));
     }
-    let passphrase = new_passphrase(wish.passphrase_file, &file.display().to_string())?;
+    let passphrase = new_passphrase(wish.passphrase_file, "--passphrase-file", &file.display().to_string())?;
     let member = Member::read(&place.of(Kind::User), Kind::User)?;
     let made = browser(&member)?;
     let sealed = pkcs12(&made, &passphrase)?;

@@ -7,14 +7,15 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use gambeson_keyd::Database;
-use gambeson_keyd::control::{self, Command, Control, Controlled, Reply, administrator};
+use gambeson_keyd::control::{self, Command, Control, Controlled, Refusal, Reply, administrator};
+use gambeson_keyd::database::master_of;
 use gambeson_keyd::page::{self, Page};
 use gambeson_keyd::rules::{PORT, Rules};
 use gambeson_keyd::service::{Service, Setup};
@@ -30,21 +31,23 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zeroize::Zeroizing;
 
+use crate::commands::counted;
 use crate::failure::{Failure, STATUSES, Status};
 use crate::keys;
 use crate::machine;
 
 /// Keeps a site's labels and their keys, and gives them to those who may have them
 ///
-/// One host of the site runs it. People go on saying `gambeson key`, `gambeson file` and `gambeson run`,
-/// with GAMBESON_KEYS=keyd://HOST, or nothing if site.toml names the service for all. To begin:
+/// One host of the site runs it. People go on saying `gambeson key`, `gambeson file` and
+/// `gambeson run`, with GAMBESON_KEYS=keyd://HOST, or nothing if site.toml names the service for all.
+/// To begin:
 ///
 ///   gambeson keyd init                      as root on that host, or as one user
 ///   gambeson keyd serve                     listens on port 7201
 ///
 /// All is in one file, sealed under a key that a master key wraps: in a file under a passphrase, in a
-/// token or TPM (pkcs11:...), or in the site's key server (kmip://...). keyd.toml in the folder says who
-/// may make labels, and who are the officers, who see everything but keys.
+/// token or TPM (pkcs11:...), or in the site's key server (kmip://...). keyd.toml in the folder says
+/// who may make labels, and who are the officers, who see everything but keys.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
@@ -133,6 +136,9 @@ struct Verify {
     /// What the log must go through: NUMBER:HASH, as an earlier call printed it
     #[arg(long, value_name = "NUMBER:HASH")]
     since: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: Files,
 }
@@ -145,29 +151,36 @@ struct Verify {
 struct Backup {
     /// The file to make
     file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: Files,
 }
 
 /// Puts a backup into the place of a database that is not there
 ///
-/// It is verified first. What was done after the backup is missing: the command says how far its log goes.
+/// It is verified first. What was done after the backup is missing: the command says how far its log goes. The backup has to
+/// be a file of who runs this, with mode 0600; and its master key has to be there again.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
 struct Restore {
     /// The backup
     file: PathBuf,
-    /// The master key, if no file beside the database says which it is
+    /// The master key, if it is not the one that the backup names
     #[arg(long, value_name = "PLACE")]
     master_key: Option<Place>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: Files,
 }
 
 /// Has another master key wrap the database's key, also while the service runs
 ///
-/// Nothing else changes, and all goes on. Backups from before open with the old master key alone. --new-database-key seals
-/// all records anew, for who fears that somebody has learned the old database key.
+/// Nothing else changes, and all goes on. A backup opens with what was the master key when it was made. --new-database-key
+/// seals all records anew, for who fears that somebody has learned the old database key.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
 struct ChangeMaster {
@@ -209,7 +222,7 @@ impl Init {
             return self.follow(primary);
         }
         let database = self.files.database();
-        if database.exists() {
+        if self.files.is_there()? {
             return Err(gambeson_keyd::Error::Exists { path: database.display().to_string() }.into());
         }
         let (master, made) = self.master()?;
@@ -228,12 +241,13 @@ impl Init {
         if Folder::of(&folder).is_empty().is_ok_and(|empty| !empty) {
             println!("partitions  in files of this host: `gambeson partition move` takes them here, once it serves");
         }
-        println!("next        gambeson keyd serve                  on this host");
-        println!(
-            "            GAMBESON_KEYS=keyd://{}  for its users; or keys = \"keyd://{0}\" in site.toml",
-            machine::host_name()
-        );
-        println!("            gambeson key create LABEL            makes a label");
+        let service = format!("keyd://{}", machine::host_name());
+        let keys = format!("GAMBESON_KEYS={service}");
+        print_next(&[
+            ("gambeson keyd serve", "on this host"),
+            (&keys, &format!("for its users; or keys = \"{service}\" in site.toml")),
+            ("gambeson key create LABEL", "makes a label"),
+        ]);
         Ok(())
     }
 
@@ -249,7 +263,15 @@ impl Init {
                 format!("file:{}", beside.join("master-key").display()).parse().map_err(failed)?
             }
         };
-        asking(self.files.passphrase_file.as_deref(), |ask| gambeson_master::make(&place, ask))
+        asking(self.files.passphrase_file.as_deref(), "--passphrase-file", |ask| gambeson_master::make(&place, ask))
+    }
+}
+
+/// What to do now, each with what it does.
+fn print_next(steps: &[(&str, &str)]) {
+    let width = steps.iter().map(|(step, _)| step.len()).max().unwrap_or(0);
+    for (at, (step, what)) in steps.iter().enumerate() {
+        println!("{:12}{step:width$}  {what}", if at == 0 { "next" } else { "" });
     }
 }
 
@@ -264,9 +286,13 @@ impl Serve {
             .map_err(|cause| Failure::system(format!("signals cannot be waited for ({cause})")))?;
         more_descriptors();
         let folder = self.files.folder();
+        self.files.is_there()?;
         let mut rules = Rules::read(&folder.join("keyd.toml"))?;
         if !self.listen.is_empty() {
             rules.listen.clone_from(&self.listen);
+        }
+        if let Some(host) = &self.host {
+            is_certified(&folder, host)?;
         }
         let database = self.files.open()?;
         database.health().tell(|why| eprintln!("gambeson keyd: {why}"));
@@ -296,7 +322,8 @@ impl Serve {
             listening: listening.clone(),
             since: service.since(),
             duty: service.duty(),
-            open_master: Box::new(move |text, passphrase| change_to(&place, text, passphrase)),
+            open_master: Box::new(move |text, passphrase| change_to(&place, text, passphrase).map_err(refusal)),
+            refuse: |error| refusal(error.into()),
         };
         let control = Control::open(&self.files.socket(), controlled)?;
         let mut begun = format!("gambeson keyd: listening on {}\n", listening.join(", "));
@@ -314,11 +341,24 @@ impl Serve {
     }
 }
 
+/// Refuses a name by which nobody could know this host.
+fn is_certified(folder: &Path, host: &str) -> Result<(), Failure> {
+    let names = Member::read(folder, Kind::Host)?.names();
+    if names.iter().any(|name| name.eq_ignore_ascii_case(host)) {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    Err(Failure::usage(format!(
+        "the certificate of this host is for {names} and not for {host}, so whoever asks keyd://{host} would refuse it; say one of \
+         its names, or have the host enrolled with --alias {host}"
+    )))
+}
+
 impl Report {
     fn execute(&self) -> Result<(), Failure> {
         let Some(reply) = control::command(&self.files.socket(), &Command::Status) else {
             let database = self.files.database();
-            let what = if database.exists() {
+            let what = if self.files.is_there()? {
                 format!("no service runs with {}; start it: gambeson keyd serve", database.display())
             } else {
                 format!("there is no database {}; make one: gambeson keyd init", database.display())
@@ -366,7 +406,16 @@ impl Verify {
                 Verification { tail, labels: found.labels, files: found.files, last }
             }
         };
-        println!("the log and {} labels are as they were written; the log ends with {}", found.labels, found.tail);
+        if self.json {
+            let Verification { tail, labels, files, last } = found;
+            println!("{:#}", json!({ "tail": tail, "labels": labels, "files": files, "last": last.map(date) }));
+            return Ok(());
+        }
+        println!(
+            "the log and {} as they were written; the log ends with {}",
+            counted(found.labels, "label are", "labels are"),
+            found.tail
+        );
         println!("keep that elsewhere, and give it with --since the next time");
         Ok(())
     }
@@ -382,6 +431,10 @@ impl Backup {
             },
             None => self.files.open()?.backup(&to)?.to_string(),
         };
+        if self.json {
+            println!("{:#}", json!({ "file": to, "tail": tail, "master_key": self.files.masters()?.join(", ") }));
+            return Ok(());
+        }
         println!("{} is a copy of the database; its log ends with {tail}", to.display());
         println!("it opens with the master key {}", self.files.masters()?.join(", "));
         Ok(())
@@ -391,20 +444,24 @@ impl Backup {
 impl Restore {
     fn execute(&self) -> Result<(), Failure> {
         let database = self.files.database();
+        self.files.is_there()?;
         if let Some(beside) = database.parent().filter(|beside| !beside.as_os_str().is_empty()) {
             make_folder(beside)?;
         }
-        let master = match &self.master_key {
-            Some(place) => self.files.master_at(place)?,
-            None => self.files.master_key()?,
-        };
+        let master = self.master()?;
         let found = Database::restore(&self.file, &database, master.as_ref(), &administrator())?;
         self.files.remember_master(&[&master.name()])?;
+        if self.json {
+            let about = json!({ "database": database, "master_key": master.name(), "tail": found.tail.to_string(),
+                                "labels": found.labels, "files": found.files, "last": found.last.map(date) });
+            println!("{about:#}");
+            return Ok(());
+        }
         println!(
-            "database    {}, as it was written: {} labels, {} files with anchors",
+            "database    {}, as it was written: {}, {} with anchors",
             database.display(),
-            found.labels,
-            found.files
+            counted(found.labels, "label", "labels"),
+            counted(found.files, "file", "files")
         );
         let last = found.last.map_or_else(|| "nothing".to_owned(), date);
         println!("log         ends with {}; what was done after {last} is missing", found.tail);
@@ -413,10 +470,33 @@ impl Restore {
     }
 }
 
+impl Restore {
+    /// The master key: the one that is named here, or else by the backup.
+    fn master(&self) -> Result<Box<dyn MasterKey>, Failure> {
+        if let Some(place) = &self.master_key {
+            return self.files.master_at(place);
+        }
+        let (file, name) = (self.file.display(), master_of(&self.file)?);
+        let place: Place = name.parse().map_err(failed)?;
+        // Whoever has altered a backup must not choose the module that root loads, nor the server that is asked.
+        let known = self.files.masters().is_ok_and(|known| known.contains(&name));
+        if !known && !matches!(place, Place::File(_)) {
+            return Err(Failure::usage(format!(
+                "the backup {file} says that its master key is {name}; if that is so, say it: --master-key '{name}'"
+            )));
+        }
+        self.files.master_at(&place).map_err(|why| {
+            why.at(&format!("the backup {file} names its master key, and --master-key another place where that is now"))
+        })
+    }
+}
+
 impl ChangeMaster {
     fn execute(&self) -> Result<(), Failure> {
+        // Before another master key is made.
+        self.files.must_be_there()?;
         let mut given = None;
-        let new = asking(self.new_passphrase_file.as_deref(), |ask| {
+        let new = asking(self.new_passphrase_file.as_deref(), "--new-passphrase-file", |ask| {
             let mut remember = |prompt: &str| {
                 let passphrase = ask(prompt);
                 given.clone_from(&passphrase);
@@ -448,7 +528,12 @@ impl ChangeMaster {
         self.files.remember_master(&[&new.name()])?;
         let when = if made == Made::Now { "made now" } else { "which was there" };
         println!("master key  {}, {when}", new.name());
-        println!("            backups from before open with {} alone", old.join(", "));
+        if old.iter().any(|name| *name == new.name()) {
+            println!("            it was that already");
+        } else {
+            println!("            the last backups before this open with {}, and older ones with", old.join(", "));
+            println!("            what was the master key when they were made");
+        }
         if self.new_database_key {
             println!("records     sealed anew, under another database key");
             let here = machine::host_name();
@@ -483,6 +568,20 @@ impl Files {
         path.into()
     }
 
+    /// Whether there is a database; nobody knows to whom its folder is closed.
+    fn is_there(&self) -> Result<bool, Failure> {
+        let database = self.database();
+        database.try_exists().map_err(|error| closed(&database, &error))
+    }
+
+    fn must_be_there(&self) -> Result<PathBuf, Failure> {
+        let database = self.database();
+        if self.is_there()? {
+            return Ok(database);
+        }
+        Err(gambeson_keyd::Error::NoDatabase { path: database.display().to_string() }.into())
+    }
+
     /// Where the service that has the database open takes commands.
     fn socket(&self) -> PathBuf {
         self.beside(".control")
@@ -498,8 +597,8 @@ impl Files {
         let path = self.master_file();
         let text = fs::read_to_string(&path).map_err(|error| {
             Failure::unavailable(format!(
-                "{} does not say which master key it is ({error}); make a database with `gambeson keyd init`, or name its \
-                 master key in that file",
+                "{} does not say which master key it is ({error}); write the place of the master key into that file, as \
+                 `gambeson keyd init` had printed it",
                 path.display()
             ))
         })?;
@@ -511,7 +610,7 @@ impl Files {
     }
 
     fn master_at(&self, place: &Place) -> Result<Box<dyn MasterKey>, Failure> {
-        asking(self.passphrase_file.as_deref(), |ask| gambeson_master::open(place, ask))
+        asking(self.passphrase_file.as_deref(), "--passphrase-file", |ask| gambeson_master::open(place, ask))
     }
 
     fn master_key(&self) -> Result<Box<dyn MasterKey>, Failure> {
@@ -522,10 +621,7 @@ impl Files {
 
     /// Opens the database by the first of its master keys that does.
     fn open(&self) -> Result<Database, Failure> {
-        let database = self.database();
-        if !database.exists() {
-            return Err(gambeson_keyd::Error::NoDatabase { path: database.display().to_string() }.into());
-        }
+        let database = self.must_be_there()?;
         let mut refused = None;
         for name in self.masters()? {
             let place: Place = name.parse().map_err(failed)?;
@@ -540,15 +636,15 @@ impl Files {
 }
 
 /// Opens the master key that a running service is to change to, and remembers both until that is done.
-fn change_to(file: &Path, name: &str, passphrase: Option<Secret>) -> Result<Box<dyn MasterKey>, String> {
-    let place: Place = name.parse().map_err(|error: MasterError| error.to_string())?;
+fn change_to(file: &Path, name: &str, passphrase: Option<Secret>) -> Result<Box<dyn MasterKey>, Failure> {
+    let place: Place = name.parse().map_err(failed)?;
     let mut ask = |_: &str| passphrase.as_ref().map(|given| Zeroizing::new(given.as_bytes().to_vec()));
-    let master = gambeson_master::open(&place, &mut ask).map_err(|error| error.to_string())?;
+    let master = gambeson_master::open(&place, &mut ask).map_err(failed)?;
     let old = fs::read_to_string(file).unwrap_or_default();
     let old: Vec<String> = old.lines().map(str::to_owned).collect();
     // The old one first: until the change is made it is the one that opens.
     let names: Vec<_> = old.iter().map(String::as_str).filter(|one| *one != name).chain([name]).collect();
-    remember(file, &names).map_err(|failure| failure.to_string())?;
+    remember(file, &names)?;
     Ok(master)
 }
 
@@ -561,22 +657,30 @@ fn remember(path: &Path, names: &[&str]) -> Result<(), Failure> {
     written.map_err(|error| unmade(path, &error))
 }
 
-/// Runs what may ask for a passphrase, which comes from a file or from who sits at the terminal.
+/// Runs what may ask for a passphrase, which comes from a file, which an option names, or from who sits at the terminal.
 fn asking<T>(
     file: Option<&Path>,
+    option: &str,
     run: impl FnOnce(&mut gambeson_master::Ask<'_>) -> Result<T, MasterError>,
 ) -> Result<T, Failure> {
-    let mut failure = None;
+    let (mut failure, mut nobody) = (None, false);
     let outcome = run(&mut |prompt| match keys::secret(file, prompt) {
-        Ok(secret) => secret,
+        Ok(secret) => {
+            nobody = secret.is_none();
+            secret
+        }
         Err(cause) => {
             failure.get_or_insert(cause);
             None
         }
     });
-    match failure {
-        Some(failure) => Err(failure),
-        None => outcome.map_err(failed),
+    match (failure, outcome) {
+        (Some(failure), _) => Err(failure),
+        (None, Err(error)) if nobody => Err(Failure::new(
+            Status::NotPermitted,
+            format!("{error}; name a file with it ({option}), or start this again where somebody can be asked"),
+        )),
+        (None, outcome) => outcome.map_err(failed),
     }
 }
 
@@ -589,8 +693,18 @@ fn failed(error: MasterError) -> Failure {
     Failure::new(status, error.to_string())
 }
 
-fn told(reply: Result<Reply, String>) -> Result<Reply, Failure> {
-    reply.map_err(Failure::refused)
+/// What the service says, which ends this as it would without one.
+fn told(reply: io::Result<Result<Reply, Refusal>>) -> Result<Reply, Failure> {
+    let reply = reply.map_err(|cause| {
+        Failure::unavailable(format!(
+            "the service of this host does not answer at its socket ({cause}); start it again"
+        ))
+    })?;
+    reply.map_err(|Refusal { status, sentence }| Failure::new(Status::of_number(status), sentence))
+}
+
+fn refusal(failure: Failure) -> Refusal {
+    Refusal { status: failure.status as u8, sentence: failure.to_string() }
 }
 
 fn foreign() -> Failure {
@@ -599,6 +713,25 @@ fn foreign() -> Failure {
 
 fn unmade(path: &Path, error: &std::io::Error) -> Failure {
     Failure::unavailable(format!("{} cannot be written ({error})", path.display()))
+}
+
+/// Says whose a folder is that hides a file from this user.
+fn closed(path: &Path, error: &io::Error) -> Failure {
+    let folder = path.ancestors().skip(1).find_map(|folder| Some((folder, fs::metadata(folder).ok()?.uid())));
+    match folder {
+        Some((folder, owner)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let (folder, path) = (folder.display(), path.display());
+            let (whose, who) = match owner {
+                0 => ("root's".to_owned(), "root".to_owned()),
+                uid => (format!("user {uid}'s"), "that user".to_owned()),
+            };
+            let what = format!(
+                "the folder {folder} is {whose} and closed to you, so {path} cannot be seen; run this as {who}"
+            );
+            Failure::new(Status::NotPermitted, what)
+        }
+        _ => Failure::unavailable(format!("{} cannot be looked at ({error})", path.display())),
+    }
 }
 
 /// Makes a folder that nobody else may enter, if it is not there.

@@ -27,3 +27,8 @@ pub(crate) mod sim;
 pub(crate) mod site;
 pub(crate) mod start;
 pub(crate) mod worker;
+
+/// `1 label`, or `3 labels`.
+pub(crate) fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}

@@ -6,9 +6,11 @@ use clap::{Args, Subcommand};
 use gambeson_keyd::client::{Client, Partitions};
 use gambeson_launch::authority::{Kind, Member, Site};
 use gambeson_launch::partitions::{Change, Folder, Listed, Source, list};
+use gambeson_launch::requester::Requester;
 use gambeson_proto::directory::date;
 use serde_json::json;
 
+use crate::commands::counted;
 use crate::commands::site::Place;
 use crate::failure::{Failure, STATUSES};
 use crate::keys;
@@ -263,8 +265,10 @@ fn service(place: &Place) -> Result<Option<Client>, Failure> {
 
 /// A name with a slip in it would be nobody's, or one day somebody else's.
 fn are_certified(place: &Place, hosts: &[String]) -> Result<(), Failure> {
-    // Who speaks to the key service from elsewhere cannot look.
-    let Ok(authority) = place.authority() else { return Ok(()) };
+    let Ok(authority) = place.authority() else {
+        are_listed(hosts);
+        return Ok(());
+    };
     let certified = authority.standings()?;
     for host in hosts {
         let name = host.to_ascii_lowercase();
@@ -275,11 +279,23 @@ fn are_certified(place: &Place, hosts: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The same from elsewhere, where the authority says one name of each host; if it does not answer nothing is said.
+fn are_listed(hosts: &[String]) {
+    let Ok(listed) = Requester::new(&keys::identity()).and_then(|requester| requester.hosts()) else { return };
+    for host in hosts.iter().filter(|host| !listed.iter().any(|name| name.eq_ignore_ascii_case(host))) {
+        eprintln!(
+            "gambeson: note: this site's authority lists no host {host} (`gambeson hosts`); if that is no other name of one, \
+             `gambeson enroll` certifies it"
+        );
+    }
+}
+
 impl Create {
     fn execute(&self) -> Result<(), Failure> {
         are_certified(&self.place, &self.hosts)?;
         Kept::of(&self.place)?.change(&self.name, Change::Create { hosts: self.hosts.clone() })?;
-        println!("{} is there, in epoch 1, with {} members", self.name, self.hosts.len());
+        let members = counted(self.hosts.len() as u64, "member", "members");
+        println!("{} is there, in epoch 1, with {members}", self.name);
         Ok(())
     }
 }
@@ -418,7 +434,8 @@ impl Move {
             return Ok(());
         }
         println!(
-            "{count} partitions are in the key service {}, as they were, and no longer in files here",
+            "{} in the key service {}, as they were, and no longer in files here",
+            counted(count as u64, "partition is", "partitions are"),
             client.place()
         );
         let Partitions { partitions, address, key } = client.partitions()?;

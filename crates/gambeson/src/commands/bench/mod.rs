@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bench::{self, Picture, Wanted, coupled, keys, launch, link, proxy};
-use crate::failure::Failure;
+use crate::failure::{Failure, STATUSES};
 use crate::probe::job::Starter;
 
 use farm::Farm;
@@ -174,7 +174,7 @@ struct Launch {
 
 /// A key service: keys given a second, to few clients and to a thousand, and what a job's start costs
 #[derive(Args)]
-#[command(after_long_help = WHAT_KEYS_ARE)]
+#[command(after_long_help = format!("{WHAT_KEYS_ARE}\n\n{STATUSES}"))]
 struct Keys {
     /// How many clients ask at a time, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,16,64,1000", value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -197,14 +197,16 @@ struct Keys {
 }
 
 const WHAT_KEYS_ARE: &str = "\
-A service with a site of its own is started for this, on the loopback interface of this host, so clients and
-service share its processors. Its database is in the folder for temporary files (TMPDIR): put that on a disk,
-since a key is given when its row of the log is there.
+A service with a site of its own is started for this, on the loopback interface of this host, so
+clients and service share its processors. Its database is in the folder for temporary files
+(TMPDIR): put that on a disk, since a key is given when its row of the log is there.
 
-  gets/s        a question and its answer on a connection that there is (mutual TLS), each client one at a time
+  gets/s        a question and its answer on a connection that there is (mutual TLS), each client
+                one at a time
   connected     until all clients have connected, proved who they are and had their first key
   from nothing  a connection, both proofs and one answer, on a service that is idle
-  a job         `gambeson run` with ranks that get the keys and end: with this service and with a folder in turn
+  a job         `gambeson run` with ranks that get the keys and end: with this service and with a
+                folder in turn
 
   gambeson bench keys --json keys.json -- mpiexec";
 

@@ -1,9 +1,9 @@
 //! `gambeson key audit`: what was done with a key service's labels, and what was refused.
 
 use clap::Args;
-use gambeson_keyd::Row;
 use gambeson_keyd::client::Client;
 use gambeson_keyd::wire::ROWS_MAX;
+use gambeson_keyd::{Row, audit};
 use gambeson_proto::directory::date;
 use serde_json::{Value, json};
 
@@ -44,11 +44,17 @@ impl Audit {
         if self.verify {
             return self.verified(&service);
         }
-        for row in self.rows(&service)? {
+        let rows = self.rows(&service)?;
+        // Of a standby: what it gave while its primary was away.
+        let aside = service.aside(self.label.as_deref())?;
+        if let (Some(label), true, true) = (&self.label, rows.is_empty(), aside.is_empty()) {
+            let place = service.place();
+            return Err(Failure::unavailable(format!("the log of {place} has no row of a label \"{label}\"")));
+        }
+        for row in rows {
             if self.json { println!("{}", as_json(&row)) } else { println!("{}", as_text(&row)) }
         }
-        // Of a standby: what it gave while its primary was away.
-        for row in service.aside(self.label.as_deref())? {
+        for row in aside {
             if self.json {
                 let mut row = as_json(&row);
                 row["aside"] = true.into();
@@ -126,14 +132,14 @@ fn as_text(row: &Row) -> String {
     if let Some(file) = &row.file {
         text.push_str(&format!("  file {}", hexadecimal(file)));
     }
+    if let (Some(record), None) = (&row.record, &row.label) {
+        text.push_str(&format!("  {record}"));
+    }
     for (name, value) in row.about() {
-        match value {
-            Value::Null => {}
-            Value::String(value) => text.push_str(&format!("  {name}: {value}")),
-            value if name == "until" => {
-                text.push_str(&format!("  until {}", value.as_u64().map_or_else(String::new, date)))
-            }
-            value => text.push_str(&format!("  {name}: {value}")),
+        match audit::readable(&name, &value) {
+            None => {}
+            Some(value) if name == "until" => text.push_str(&format!("  until {value}")),
+            Some(value) => text.push_str(&format!("  {name}: {value}")),
         }
     }
     // What a refusal says may hold anything that was asked for.
@@ -149,7 +155,8 @@ pub(crate) fn as_json(row: &Row) -> Value {
         "label": row.label,
         "file": row.file.as_ref().map(|file| hexadecimal(file)),
         "who": serde_json::from_str::<Value>(&row.who).unwrap_or_default(),
-        "about": row.about(),
+        "record": row.record,
+        "about": audit::dated(row.about()),
         "hash": hexadecimal(&row.hash),
     })
 }

@@ -77,7 +77,7 @@ impl Init {
                 })?),
                 None => {
                     let of = format!("the key store {}", place.display());
-                    let passphrase = new_passphrase(self.access.passphrase_file.as_deref(), &of)?;
+                    let passphrase = new_passphrase(self.access.passphrase_file.as_deref(), "--passphrase-file", &of)?;
                     Protection::Passphrase(passphrase, Cost::DEFAULT)
                 }
             };
@@ -132,7 +132,7 @@ impl ChangePassphrase {
     pub(super) fn execute(&self) -> Result<(), Failure> {
         let mut store = self.access.open()?;
         let of = format!("the key store {}", store.place().display());
-        let passphrase = new_passphrase(self.new_passphrase_file.as_deref(), &of)?;
+        let passphrase = new_passphrase(self.new_passphrase_file.as_deref(), "--new-passphrase-file", &of)?;
         store.change_passphrase(&passphrase, Cost::DEFAULT)?;
         println!("the key store {} has another passphrase", store.place().display());
         Ok(())

@@ -13,7 +13,7 @@ use gambeson_keys::{
 
 use super::{future, lifetime, recipient};
 use crate::failure::{Failure, STATUSES, Status};
-use crate::keys::{Access, asking, confirm, new_passphrase};
+use crate::keys::{Access, asking_of_export, confirm, new_passphrase, of_export};
 
 /// Writes labels into a file for somebody else
 ///
@@ -92,7 +92,7 @@ impl Export {
         let source = Source::open(&self.access, &self.file)?;
         let of = format!("the export {}", self.file.display());
         // A service notes what it has given: it is asked when nothing else is missing.
-        let passphrase = new_passphrase(self.export_passphrase_file.as_deref(), &of)?;
+        let passphrase = new_passphrase(self.export_passphrase_file.as_deref(), "--export-passphrase-file", &of)?;
         let chosen = source.chosen(&self.labels, self.read_only, self.expires, Purpose::Export)?;
         write_export(&self.file, &chosen, &passphrase, Cost::DEFAULT)?;
         for entry in chosen.labels() {
@@ -216,8 +216,9 @@ impl Import {
 
     /// What is in the file.
     fn given(&self) -> Result<Ring, Failure> {
-        let Some(public) = recipient_of(&self.file)? else {
-            return asking(self.export_passphrase_file.as_deref(), |ask| read_export(&self.file, || ask(&self.file)));
+        let Some(public) = recipient_of(&self.file).map_err(|error| of_export(&self.file, error))? else {
+            let file = self.export_passphrase_file.as_deref();
+            return asking_of_export(&self.file, file, |ask| read_export(&self.file, || ask(&self.file)));
         };
         let path = recipient::place(self.recipient_key.as_deref());
         let (own, private) = recipient::read(&path)?;
@@ -233,7 +234,8 @@ impl Import {
                 ),
             ));
         }
-        Ok(read_export_to(&self.file, |info, sealed| open(&private, info, sealed))?)
+        read_export_to(&self.file, |info, sealed| open(&private, info, sealed))
+            .map_err(|error| of_export(&self.file, error))
     }
 }
 

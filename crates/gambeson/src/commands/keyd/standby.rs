@@ -13,7 +13,8 @@ use gambeson_master::Made;
 use gambeson_site::directory::now;
 use serde_json::{Value, json};
 
-use super::{Files, Init, foreign, print_master, told, unmade};
+use super::{Files, Init, foreign, print_master, print_next, told, unmade};
+use crate::commands::counted;
 use crate::commands::key;
 use crate::failure::{Failure, STATUSES};
 use crate::machine;
@@ -30,6 +31,9 @@ pub(super) struct Promote {
     /// promoted equally often: it is the one that stays
     #[arg(long)]
     force: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     files: Files,
 }
@@ -37,12 +41,17 @@ pub(super) struct Promote {
 impl Promote {
     pub(super) fn execute(&self) -> Result<(), Failure> {
         let Some(reply) = control::command(&self.files.socket(), &Command::Promote { force: self.force }) else {
+            let database = self.files.must_be_there()?;
             return Err(Failure::unavailable(format!(
                 "no service runs with {}; start it first: gambeson keyd serve",
-                self.files.database().display()
+                database.display()
             )));
         };
         let Reply::Promoted(term, tail) = told(reply)? else { return Err(foreign()) };
+        if self.json {
+            println!("{:#}", json!({ "primary": machine::host_name(), "term": term, "tail": tail }));
+            return Ok(());
+        }
         println!("primary     {}, in term {term}; the log ends with {tail}", machine::host_name());
         println!("next        name its own standbys in keyd.toml, if it is to have some, and start it again");
         println!(
@@ -81,14 +90,15 @@ impl Init {
         }
         if let Some(list) = list {
             println!(
-                "not there   {} rows of its log are not in that of {}: {} lists them. What they changed is in the database                  that was here alone",
-                apart.len(),
+                "not there   {} of its log not in that of {}: {} lists them. What they changed is only in the database that was \
+                 here",
+                counted(apart.len() as u64, "row is", "rows are"),
                 host.name,
                 list.display()
             );
         }
-        println!("next        gambeson keyd serve                  on this host");
-        println!("            GAMBESON_KEYS=keyd://{},{}  for their users", host.name, machine::host_name());
+        let keys = format!("GAMBESON_KEYS=keyd://{},{}", host.name, machine::host_name());
+        print_next(&[("gambeson keyd serve", "on this host"), (&keys, "for their users")]);
         Ok(())
     }
 
@@ -168,7 +178,8 @@ pub(super) fn print(standing: &Standing) {
         }
         Doing::Standby { primary, heard, behind, trouble, apart, aside } => {
             println!("duty        standby of {primary}, in term {}", standing.term);
-            println!("            heard {}, {behind} rows behind then; {aside} rows of its own to hand on", ago(heard));
+            let (behind, aside) = (counted(*behind, "row", "rows"), counted(*aside, "row", "rows"));
+            println!("            heard {}, {behind} behind then; {aside} of its own to hand on", ago(heard));
             if let Some(trouble) = trouble {
                 let stays = if *apart { "gives nothing, and cannot follow" } else { "cannot follow just now" };
                 println!("            {stays}: {trouble}");
