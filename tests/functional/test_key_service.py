@@ -215,8 +215,8 @@ def test_whose_administrator_has_left(served: KeySite, ann: Person, bob: Person)
     olga.refuses(NOT_PERMITTED, "key", "grant", "clinical", "olga", "--read")
     said = olga.refuses(USAGE, "key", "revoke", "clinical", "ann")
     assert "gambeson keyd administer clinical WHO" in said
-    assert "there is no label" in served.administrator.refuses(REFUSED, *administer, "other", "bob")
-    assert "is not one" in served.administrator.refuses(REFUSED, *administer, "clinical", "user:*")
+    assert "there is no label" in served.administrator.refuses(USAGE, *administer, "other", "bob")
+    assert "is not one" in served.administrator.refuses(USAGE, *administer, "clinical", "user:*")
     assert served.administrator.does(*administer, "clinical", "bob") == (
         'user:bob may administer label "clinical", without end\n'
     )
@@ -285,7 +285,7 @@ def test_who_may_make_labels(site: KeySite) -> None:
 
 def test_labels_are_handed_on_and_taken_in(served: KeySite, ann: Person, bob: Person) -> None:
     # One that fails for want of a passphrase asks for no key.
-    ann.refuses(REFUSED, "key", "export", "--export-passphrase-file", "nowhere", "out.keys", "clinical")
+    ann.refuses(UNAVAILABLE, "key", "export", "--export-passphrase-file", "nowhere", "out.keys", "clinical")
     assert "get" not in {row["event"] for row in ann.audit("clinical")}
     words = ann.secret("words", "words between us")
     ann.does("key", "export", "--read-only", "--export-passphrase-file", words, "out.keys", "clinical")

@@ -311,7 +311,8 @@ def test_who_is_not_named_gets_nothing(cluster: Cluster, first: subprocess.Popen
             )
             until(lambda: "none of the standbys" in (cluster.standing("h2")["trouble"] or ""))
             cluster.done("h3", "keyd://h1", "key", "create", "unseen")
-            assert cluster.labels("h3", "keyd://h2") == {"clinical"}
+            # Nor does it hear from whom a right was taken.
+            assert "gives and changes nothing" in cluster.refused("h3", "keyd://h2", "key", "list")
 
 
 def test_three_with_the_same_rules(cluster: Cluster, first: subprocess.Popen[str]) -> None:

@@ -87,7 +87,8 @@ fn name(label: &str) -> Result<(), String> {
     if is_label(label) {
         return Ok(());
     }
-    Err(format!("{} is no name of a label: up to 64 letters, digits, -, _ and .", shown(label)))
+    let name = shown(label);
+    Err(format!("{name} is no name for a label; use up to 64 letters, digits, '-', '_' or '.', and not \"none\""))
 }
 
 fn partition(name: &str) -> Result<(), String> {
@@ -175,8 +176,8 @@ mod tests {
         let refusals = [
             (keys((0..=LABELS_MAX).map(|number| format!("label-{number}")).collect()), "are too many"),
             (keys(vec!["twice".into(), "twice".into()]), "named twice"),
-            (keys(vec!["x".repeat(65_200)]), "is no name of a label"),
-            (question(&encode(&Question::Delete { label: "a/b".into() })), "is no name of a label"),
+            (keys(vec!["x".repeat(65_200)]), "is no name for a label"),
+            (question(&encode(&Question::Delete { label: "a/b".into() })), "is no name for a label"),
             (question(&encode(&Question::Revoke { label: "a".into(), who: vec!["x".repeat(600)] })), "has 600 bytes"),
             (
                 question(&encode(&Question::Partition { name: "x".repeat(65), change: Change::Rotate })),
