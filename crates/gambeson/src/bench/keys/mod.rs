@@ -92,6 +92,10 @@ pub(crate) fn bench(wanted: &Wanted, load: [f64; 3], progress: &ProgressBar) -> 
         job: None,
     };
     progress.set_length((wanted.rounds * (wanted.clients.len() + 3)) as u64);
+    // Before there are the labels that are made here: a job is given all of its user's.
+    if !wanted.launcher.is_empty() {
+        report.job = Some(job::measure(&service, wanted, progress)?);
+    }
     for round in 0..wanted.rounds {
         for gets in &mut report.gets {
             gets.measure(&service, wanted.time)?;
@@ -120,9 +124,6 @@ pub(crate) fn bench(wanted: &Wanted, load: [f64; 3], progress: &ProgressBar) -> 
         }
         report.first.push(median(&first));
         progress.inc(1);
-    }
-    if !wanted.launcher.is_empty() {
-        report.job = Some(job::measure(&service, wanted, progress)?);
     }
     Ok(report)
 }
