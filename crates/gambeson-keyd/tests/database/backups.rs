@@ -78,7 +78,7 @@ fn what_is_in_the_way_of_a_backup_or_is_none_is_refused() {
     drop(database);
     assert!(matches!(restore(&backup, &folder.database(), 1), Err(Error::Exists { .. })));
     assert!(matches!(restore(&backup, &place, 2), Err(Error::Master { .. })));
-    assert!(matches!(restore(&folder.path("nothing"), &place, 1), Err(Error::NoDatabase { .. })));
+    assert!(matches!(restore(&folder.path("nothing"), &place, 1), Err(Error::NoBackup { .. })));
     // Another database's journal would be written into it.
     fs::write(folder.path("restored-wal"), b"of another database").unwrap();
     let refused = restore(&backup, &place, 1).unwrap_err().to_string();

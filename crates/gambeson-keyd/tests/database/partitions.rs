@@ -48,7 +48,7 @@ fn a_partition_is_sealed_and_the_log_says_who_changed_it() {
     let refused = changed(&database, "clinic", Change::Add { hosts: vec!["h3".into()], site: None });
     assert!(matches!(refused, Err(Error::Senseless { .. })), "{refused:?}");
     let refused = changed(&database, "ward", Change::Rotate);
-    assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Declined { .. })), "{refused:?}");
     let rows = database.read(|here| here.log(2, usize::MAX)).unwrap();
     let told: Vec<_> = rows.iter().map(|row| row.event.as_str()).collect();
     let change = events::PARTITION_CHANGE;
@@ -119,7 +119,7 @@ fn partitions_are_taken_in_all_or_none() {
         })
     };
     create(&to, "ward");
-    assert!(matches!(taken(&["clinic", "ward"]), Err(Error::Refused { .. })));
+    assert!(matches!(taken(&["clinic", "ward"]), Err(Error::Declined { .. })));
     assert_eq!(vault(&to).names().unwrap(), ["ward"], "none, if one is there that is another");
     taken(&["clinic"]).unwrap();
     // As after an answer that was lost.
