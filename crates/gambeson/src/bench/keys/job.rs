@@ -31,7 +31,9 @@ pub(super) fn measure(service: &Service, wanted: &Wanted, progress: &ProgressBar
         let mut command = Command::new(&own);
         command.args(["run", "-q", "--"]).args(&wanted.launcher).args(["-n", &wanted.ranks.to_string()]);
         command.arg(&own).args(["key", "list", "--json"]);
-        command.env("GAMBESON_KEYS", keys).env("GAMBESON_IDENTITY", service.user());
+        // As people have it, whose identity no variable names: ranks would ask whether that is their job's, too.
+        command.env("GAMBESON_KEYS", keys).env("XDG_CONFIG_HOME", service.folder().join("config"));
+        command.env_remove("GAMBESON_IDENTITY");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let began = Instant::now();
         match command.status() {

@@ -91,7 +91,7 @@ impl Service {
     }
 
     /// The folder of who asks.
-    pub(super) fn user(&self) -> PathBuf {
+    fn user(&self) -> PathBuf {
         user(&self.folder)
     }
 
@@ -120,7 +120,7 @@ impl Drop for Service {
 }
 
 fn user(folder: &Path) -> PathBuf {
-    folder.join("user")
+    folder.join("config").join("gambeson")
 }
 
 fn unwritable(cause: std::io::Error) -> Failure {
