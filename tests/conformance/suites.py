@@ -7,6 +7,7 @@ one of them does not hide what comes after it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import tarfile
@@ -284,9 +285,10 @@ def imb_libraries(mpi: Mpi) -> str:
     alone.mkdir(parents=True, exist_ok=True)
     link = alone / openmp.name
     if not link.exists():
-        # One may be there that leads to a checkout that is gone.
+        # One may be there that leads to a checkout that is gone, or soon from a run beside this one.
         link.unlink(missing_ok=True)
-        link.symlink_to(openmp)
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(openmp)
     return f"{mpi.bin.parent / 'lib'}:{alone}"
 
 
