@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from harness.mpis import ROOT, Mpi, Unavailable
