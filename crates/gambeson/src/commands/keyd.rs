@@ -1,7 +1,7 @@
 //! `gambeson keyd`: the key service of a site.
 
 mod administer;
-mod copies;
+pub(crate) mod copies;
 mod files;
 mod master_key;
 mod serve;

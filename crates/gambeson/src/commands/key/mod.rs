@@ -18,6 +18,7 @@ pub(crate) use audit::as_json as row_as_json;
 pub(crate) use grants::role;
 pub(crate) use service::rights;
 
+use crate::commands::keyd::copies;
 use crate::failure::Failure;
 use crate::machine;
 
@@ -64,6 +65,8 @@ enum Action {
     Grant(grants::Grant),
     Revoke(grants::Revoke),
     Audit(audit::Audit),
+    Backup(copies::Backup),
+    Restore(copies::Restore),
     Unlock(store::Unlock),
     Lock(store::Lock),
     Passphrase(store::ChangePassphrase),
@@ -87,6 +90,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Action::Grant(grant) => grant.execute()?,
         Action::Revoke(revoke) => revoke.execute()?,
         Action::Audit(audit) => audit.execute()?,
+        Action::Backup(backup) => backup.execute()?,
+        Action::Restore(restore) => restore.execute()?,
         Action::Unlock(unlock) => unlock.execute()?,
         Action::Lock(lock) => lock.execute()?,
         Action::Passphrase(change) => change.execute()?,

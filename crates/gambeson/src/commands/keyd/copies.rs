@@ -15,12 +15,12 @@ use super::{failed, foreign, make_folder, told, unmade};
 use crate::commands::counted;
 use crate::failure::{Failure, STATUSES};
 
-/// Copies the database into a file, also while the service runs
+/// Copies a key service's database into a file, on its host, also while it runs
 ///
 /// The copy is sealed as the database is: it is worth nothing without the master key, which has to be kept, too.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
-pub(super) struct Backup {
+pub(crate) struct Backup {
     /// The file to make
     file: PathBuf,
     /// Print JSON
@@ -30,13 +30,13 @@ pub(super) struct Backup {
     files: Files,
 }
 
-/// Puts a backup into the place of a database that is not there
+/// Puts a backup of a key service into the place of a database that is not there
 ///
 /// It is verified first. What was done after the backup is missing: the command says how far its log goes. The backup has to
 /// be a file of who runs this, with mode 0600; and its master key has to be there again.
 #[derive(Args)]
 #[command(after_long_help = STATUSES)]
-pub(super) struct Restore {
+pub(crate) struct Restore {
     /// The backup
     file: PathBuf,
     /// The master key, if it is not the one that the backup names
@@ -50,7 +50,7 @@ pub(super) struct Restore {
 }
 
 impl Backup {
-    pub(super) fn execute(&self) -> Result<(), Failure> {
+    pub(crate) fn execute(&self) -> Result<(), Failure> {
         let to = std::path::absolute(&self.file).map_err(|error| unmade(&self.file, &error))?;
         let tail = match control::command(&self.files.socket(), &Command::Backup(control::path(&to))) {
             Some(reply) => match told(reply)? {
@@ -70,7 +70,7 @@ impl Backup {
 }
 
 impl Restore {
-    pub(super) fn execute(&self) -> Result<(), Failure> {
+    pub(crate) fn execute(&self) -> Result<(), Failure> {
         let database = self.files.database();
         self.files.is_there()?;
         if let Some(beside) = database.parent().filter(|beside| !beside.as_os_str().is_empty()) {
